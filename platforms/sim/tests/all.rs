@@ -12,6 +12,7 @@ mod kswapd;
 mod models;
 mod places;
 mod races;
+mod reuse;
 mod settle;
 mod streams;
 mod transfers;

@@ -187,6 +187,7 @@ fn swap_out<P: Platform>(
             (Fate::Drop, Unmapped::Done, _) => {
                 m.count(Counter::PgDropClean, 1);
                 let slot = m.frames.take_slot(*pfn).expect("only pages with a slot are dropped");
+                m.swap.note_evicted(slot, 1);
                 (&mut to.freed, Entry::swapped(slot).with_writes_of(was))
             }
             (Fate::Write, Unmapped::Done, None) => (&mut to.kept, was.unmapped()),

@@ -109,6 +109,7 @@ fn evict_batch<P: Platform>(
     [steal, steal_kind].into_iter().for_each(|counter| m.count(counter, evicted.freed.into()));
     // A large page is scanned as one page and frees many.
     let freed = evicted.freed + evicted.in_flight;
+    m.swap.count_evicted(freed);
     let (rotated, listed) = (scanned.saturating_sub(freed), node.lru.listed());
     node.lru.workingset().note_cost(kind, evicted.written, rotated, listed);
     freed.saturating_sub(settled)

@@ -1,4 +1,5 @@
-//! A latency histogram with log-linear buckets: 8 per power of two, at most 12.5% wide.
+//! A histogram of latencies or distances, with log-linear buckets: 8 per power of two, at most
+//! 12.5% wide.
 //!
 //! It is not the HDR library's, because recording must be two atomic adds, by any thread and in a
 //! signal handler.
@@ -22,10 +23,15 @@ impl Histogram {
         Histogram { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0) }
     }
 
-    /// Counts one value.
+    /// Counts one latency.
     pub(super) fn record(&self, value: Nanos) {
-        self.buckets[bucket_of(value.0)].fetch_add(1, Relaxed);
-        self.sum.fetch_add(value.0, Relaxed);
+        self.record_value(value.0);
+    }
+
+    /// Counts one value.
+    pub(super) fn record_value(&self, value: u64) {
+        self.buckets[bucket_of(value)].fetch_add(1, Relaxed);
+        self.sum.fetch_add(value, Relaxed);
     }
 
     /// Adds the present counts to `sum`.
@@ -97,6 +103,12 @@ impl HistogramSnapshot {
         powers.map(|(power, buckets)| (Nanos(least_of(power << SUB_BITS)), buckets.iter().sum()))
     }
 
+    /// The least value, the width and the count of each bucket, in ascending order.
+    pub(super) fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        let counts = self.buckets.iter().enumerate();
+        counts.map(|(at, count)| (least_of(at), least_of(at + 1) - least_of(at), *count))
+    }
+
     /// The mean; 0 without values.
     pub fn mean(&self) -> Nanos {
         Nanos(self.sum.checked_div(self.count()).unwrap_or(0))
@@ -105,13 +117,18 @@ impl HistogramSnapshot {
     /// The value that a share (0 to 1) of all values do not exceed, rounded up to the end of its
     /// bucket; 0 without values.
     pub fn quantile(&self, share: f64) -> Nanos {
+        Nanos(self.value_at(share))
+    }
+
+    /// [`HistogramSnapshot::quantile`] of values that are no latencies.
+    pub fn value_at(&self, share: f64) -> u64 {
         let rank = (share * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
         let reached = self.buckets.iter().position(|count| {
             seen += count;
             seen >= rank
         });
-        Nanos(reached.map_or(0, |bucket| least_of(bucket + 1) - 1))
+        reached.map_or(0, |bucket| least_of(bucket + 1) - 1)
     }
 }
 

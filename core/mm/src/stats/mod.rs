@@ -3,6 +3,7 @@
 //! ```text
 //! Stats -- Shard per CPU: counters                            --- sums ---> Snapshot <---> words
 //!                      |- latency of minor and of major faults, of direct reclaims
+//!                      |- reuse distances of pages
 //!                      \- StallClock                      --- sums ---> Averages (pressure)
 //! ```
 //! Counting is a relaxed add to a shard of the CPU: faults of hundreds of CPUs share no cache line.
@@ -16,6 +17,7 @@
 mod counter;
 mod histogram;
 mod pressure;
+mod reuse;
 mod shortage;
 
 pub use counter::{COUNTERS, Counter};
@@ -31,7 +33,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The first word of a snapshot; it differs between layouts.
-const MAGIC: u64 = 0x4857_5354_4154_0002 ^ Counter::NAMES_HASH;
+const MAGIC: u64 = 0x4857_5354_4154_0003 ^ Counter::NAMES_HASH;
 
 /// The counters of one CPU, on cache lines of their own.
 #[repr(align(128))]
@@ -40,6 +42,7 @@ struct Shard {
     minor: Histogram,
     major: Histogram,
     reclaims: Histogram,
+    reuse: Histogram,
     stalls: StallClock,
 }
 
@@ -50,6 +53,7 @@ impl Shard {
             minor: Histogram::new(),
             major: Histogram::new(),
             reclaims: Histogram::new(),
+            reuse: Histogram::new(),
             stalls: StallClock::new(),
         }
     }
@@ -100,6 +104,11 @@ impl Stats {
     /// Records the duration of a direct reclaim.
     pub fn direct_reclaim(&self, cpu: CpuId, took: Nanos) {
         self.shard(cpu).reclaims.record(took);
+    }
+
+    /// Records that a page was read, and the pages evicted since it was.
+    pub(crate) fn reuse(&self, cpu: CpuId, distance: u64) {
+        self.shard(cpu).reuse.record_value(distance);
     }
 
     /// Records that a thread on a CPU begins to stall for lack of memory.
@@ -181,6 +190,7 @@ impl Stats {
             shard.minor.add_to(&mut sums.minor);
             shard.major.add_to(&mut sums.major);
             shard.reclaims.add_to(&mut sums.reclaims);
+            shard.reuse.add_to(&mut sums.reuse);
         }
         sums
     }
@@ -197,11 +207,13 @@ pub struct Snapshot {
     pub major: HistogramSnapshot,
     /// Durations of direct reclaims.
     pub reclaims: HistogramSnapshot,
+    /// Of a sample of the pages read from swap: the pages evicted since the page was.
+    pub reuse: HistogramSnapshot,
 }
 
 impl Snapshot {
     /// The number of words in [`Snapshot::to_words`].
-    pub const WORDS: usize = 1 + COUNTERS + 3 * HistogramSnapshot::WORDS;
+    pub const WORDS: usize = 1 + COUNTERS + 4 * HistogramSnapshot::WORDS;
 
     /// The index of a counter in [`Snapshot::to_words`].
     pub const fn word_of(counter: Counter) -> usize {
@@ -215,7 +227,8 @@ impl Snapshot {
             counters: [0; COUNTERS],
             minor: none.clone(),
             major: none.clone(),
-            reclaims: none,
+            reclaims: none.clone(),
+            reuse: none,
         }
     }
 
@@ -233,6 +246,7 @@ impl Snapshot {
         self.minor.merge(&other.minor);
         self.major.merge(&other.major);
         self.reclaims.merge(&other.reclaims);
+        self.reuse.merge(&other.reuse);
     }
 
     /// The latency of all faults, minor and major.
@@ -249,6 +263,7 @@ impl Snapshot {
         words.extend(self.minor.words());
         words.extend(self.major.words());
         words.extend(self.reclaims.words());
+        words.extend(self.reuse.words());
         words
     }
 
@@ -258,12 +273,14 @@ impl Snapshot {
         let (magic, rest) = words.split_first()?;
         let (counters, rest) = rest.split_at(COUNTERS);
         let (minor, rest) = rest.split_at(HistogramSnapshot::WORDS);
-        let (major, reclaims) = rest.split_at(HistogramSnapshot::WORDS);
+        let (major, rest) = rest.split_at(HistogramSnapshot::WORDS);
+        let (reclaims, reuse) = rest.split_at(HistogramSnapshot::WORDS);
         (*magic == MAGIC).then(|| Snapshot {
             counters: counters.try_into().expect("split at COUNTERS"),
             minor: HistogramSnapshot::from_words(minor),
             major: HistogramSnapshot::from_words(major),
             reclaims: HistogramSnapshot::from_words(reclaims),
+            reuse: HistogramSnapshot::from_words(reuse),
         })
     }
 }
@@ -280,6 +297,7 @@ mod tests {
         stats.add(CpuId(1), Counter::ResidentPeak, 9);
         stats.major_fault(CpuId(0), Nanos(1000));
         stats.direct_reclaim(CpuId(1), Nanos(9));
+        stats.reuse(CpuId(0), 70_000);
         let one = stats.snapshot();
         assert_eq!(Snapshot::from_words(&one.to_words()), Some(one.clone()));
         assert_eq!(Snapshot::from_words(&one.to_words()[1..]), None);
@@ -287,7 +305,7 @@ mod tests {
         sum.merge(&one);
         assert_eq!(sum.get(Counter::PgFault), 14);
         assert_eq!(sum.get(Counter::ResidentPeak), 9);
-        assert_eq!((sum.faults().count(), sum.reclaims.count()), (2, 2));
+        assert_eq!((sum.faults().count(), sum.reclaims.count(), sum.reuse.count()), (2, 2, 2));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::history::cache::SwapCache;
 use super::lists::{ClusterLists, Home, List};
 use super::position::{Fallback, Position};
 use super::readahead::{Ahead, Owners};
+use super::reuse::Ages;
 use super::standing::Standing;
 use super::usage::Usage;
 use crate::config::{Config, Readahead};
@@ -44,6 +45,8 @@ pub struct Device<P: Platform> {
     pub(super) last_run: [P::Atomic<u32>; Order::LARGE.0 as usize],
     pub(super) cache: SwapCache<P>,
     ahead: Ahead,
+    /// When slots' pages were evicted.
+    pub(super) ages: Ages,
     /// The pages of slots, where neighbouring slots are read ahead.
     pub(super) owners: Option<Owners<P>>,
 }
@@ -84,6 +87,7 @@ impl<P: Platform> Device<P> {
             last_run: std::array::from_fn(|_| Atomic::new(0)),
             cache: SwapCache::new(slots),
             ahead,
+            ages: Ages::new(slots),
             owners: (ahead == Ahead::Slot).then(|| Owners::new(count)),
             info,
         }

@@ -29,6 +29,7 @@ impl<P: Platform> Swap<P> {
         let mut devices = asked.of(cpu).map(|index| self.at(index));
         let slot = devices.find_map(|device| device.alloc_block(cpu, first, order))?;
         asked.took(cpu, order.frames() as usize);
+        self.note_evicted(slot, order.frames() as usize);
         Some(slot)
     }
 }

@@ -6,7 +6,8 @@
 //!      |- Order           the device that comes next               order.rs
 //!      |- Streams         sequential faults: pages to read along   readahead.rs
 //!      |- SlotWindows     slots to read along, on rotating disks   readahead.rs
-//!      \- FileStreams     sequential readers of files              file_streams.rs
+//!      |- FileStreams     sequential readers of files              file_streams.rs
+//!      \- EvictionClock   how long ago pages were evicted          reuse.rs
 //! ReadaheadQueue          pages to be read before they are used    readahead_queue.rs
 //! ```
 //! How a slot is chosen: `alloc.rs`, `Device::search`. In short: the CPU's own cluster of 512
@@ -32,6 +33,7 @@ mod order;
 mod position;
 mod readahead;
 mod readahead_queue;
+mod reuse;
 mod standing;
 #[cfg(test)]
 mod swap_fuzz;
@@ -58,6 +60,7 @@ use highwater_units::{CpuId, Nanos, Pfn, Slot};
 use history::order::Order;
 #[cfg(not(feature = "history"))]
 use order::Order;
+use reuse::{EvictionClock, slots_from};
 use standing::Turn;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire};
@@ -99,6 +102,8 @@ pub struct Swap<P: Platform> {
     /// The index of the last order.
     order: AtomicUsize,
     reads_ahead: bool,
+    /// Pages evicted so far.
+    evicted: EvictionClock,
     /// Sequential faults.
     pub streams: Streams<P>,
     /// How many slots a CPU's faults read around the one they need.
@@ -122,6 +127,7 @@ impl<P: Platform> Swap<P> {
             orders: (0..=vacant).map(|_| OnceLock::new()).collect(),
             order: AtomicUsize::new(0),
             reads_ahead: false,
+            evicted: EvictionClock::default(),
             streams: Streams::new(platform.cpus()),
             slot_windows: SlotWindows::new(platform.cpus()),
             file_streams: FileStreams::new(),
@@ -143,7 +149,19 @@ impl<P: Platform> Swap<P> {
         let found = from(Turn::First)
             .or_else(|| if self.any_passed_over() { from(Turn::Last) } else { None })?;
         order.took(cpu, found.1);
+        self.note_evicted(found.0, found.1);
         Some(found)
+    }
+
+    /// Pages are evicted to adjacent slots, or were written there before.
+    pub fn note_evicted(&self, first: Slot, pages: usize) {
+        let now = self.evicted.now();
+        self.device(first).ages.evicted(slots_from(first, pages), now);
+    }
+
+    /// Reclaim has evicted so many pages more.
+    pub fn count_evicted(&self, pages: u32) {
+        self.evicted.advance(pages);
     }
 
     /// The order in which devices are asked.
@@ -319,6 +337,17 @@ impl<P: Platform> Swap<P> {
             }
         };
         account(platform, stats, counters, start, batch);
+        self.note_reuse(platform, stats, device, batch);
+    }
+
+    fn note_reuse(&self, platform: &P, stats: &Stats, device: u8, batch: &[Io]) {
+        let (ages, now) = (&self.at(device.into()).ages, self.evicted.now());
+        for io in batch.iter().filter(|io| io.result.is_ok()) {
+            let slots = io.slot..io.slot + io.frames.len() as u32;
+            if let Some(pages) = ages.distance(slots, now) {
+                stats.reuse(platform.cpu(), pages.into());
+            }
+        }
     }
 
     /// Writes `batch` to a device and waits.
