@@ -19,6 +19,7 @@ pub struct Builder {
     memory_max: Option<String>,
     swap: Vec<String>,
     kswapd: Option<String>,
+    readahead: Option<String>,
     faults: Option<FaultThreads>,
     large_pages: LargePages,
     seal: Seal,
@@ -60,6 +61,13 @@ impl Builder {
         self
     }
 
+    /// The pages that a fault of a sequential stream reads at most, 1 to 16. With 1 a fault reads
+    /// its own page only. Default: 16.
+    pub fn readahead(mut self, pages: impl ToString) -> Builder {
+        self.readahead = Some(pages.to_string());
+        self
+    }
+
     /// The threads that serve page faults. Default: handler threads where they can serve system
     /// calls too, else the thread that faults ([`Memory::serves_system_calls`]).
     pub fn faults(mut self, threads: FaultThreads) -> Builder {
@@ -88,13 +96,15 @@ impl Builder {
         let exists = host_memory().map_err(Error::Setting)?;
         let (memory, memory_max) = self.budget(exists, default_memory)?;
         let kswapd_threads = self.kswapd_threads()?;
+        let window_max = self.window_max()?;
         let devices = self.areas()?;
         let devices = devices.iter().map(|area| area.open(self.seal).map_err(Error::Device));
         let devices = devices.collect::<Result<Vec<_>, _>>()?;
         let large_pages = self.large_pages == LargePages::On;
         // Single pages need no frames side by side: the kernel compacts its own.
+        let compact = large_pages;
         let config =
-            Config { kswapd_threads, compact: large_pages, large_pages, ..Config::default() };
+            Config { kswapd_threads, window_max, compact, large_pages, ..Config::default() };
         let faults = self.faults;
         Engine::start(Plan { memory, memory_max, devices, faults, config }).map(Memory::of)
     }
@@ -123,6 +133,13 @@ impl Builder {
     fn kswapd_threads(&self) -> Result<KswapdThreads, Error> {
         let Some(text) = &self.kswapd else { return Ok(Config::default().kswapd_threads) };
         text.parse().map_err(|error| Error::Setting(format!("kswapd: {error}")))
+    }
+
+    fn window_max(&self) -> Result<usize, Error> {
+        let most = Config::default().window_max;
+        let Some(text) = &self.readahead else { return Ok(most) };
+        let pages = text.parse().ok().filter(|pages| (1..=most).contains(pages));
+        pages.ok_or_else(|| Error::Setting(format!("readahead: '{text}' is not 1 to {most} pages")))
     }
 
     fn areas(&self) -> Result<Vec<Area>, Error> {
@@ -177,5 +194,9 @@ mod tests {
         refused(builder().swap("tape:1G"), "unknown kind \"tape\"");
         refused(builder().swap("dir:/nonexistent:1G"), "no such directory");
         refused(builder().swap("ram:16M").kswapd(17), "'17' is neither 1 to 16 nor auto");
+        for pages in ["0", "17", "-1", "all"] {
+            let what = format!("readahead: '{pages}' is not 1 to 16 pages");
+            refused(builder().swap("ram:16M").readahead(pages), &what);
+        }
     }
 }

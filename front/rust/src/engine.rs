@@ -154,7 +154,12 @@ impl Engine {
     /// # Errors
     /// [`Error::Forked`].
     pub(crate) fn manager(&self) -> Result<&Manager<Uffd>, Error> {
-        if self.birth.is_of_ancestor() { Err(Error::Forked) } else { Ok(&self.live.manager) }
+        if self.is_inherited() { Err(Error::Forked) } else { Ok(&self.live.manager) }
+    }
+
+    /// Whether this process is a forked child of the one that made the engine.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.birth.is_of_ancestor()
     }
 
     /// The threads that serve faults.
@@ -368,7 +373,7 @@ fn refused(manager: &Manager<Uffd>) -> u64 {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if !self.birth.is_of_ancestor() {
+        if !self.is_inherited() {
             // SAFETY: dropped once, here. No mapping is left, since each keeps the engine.
             unsafe { ManuallyDrop::drop(&mut self.live) };
         }

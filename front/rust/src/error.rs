@@ -77,7 +77,7 @@ impl fmt::Display for Error {
             }
             Error::OutOfMemory => FaultError::OutOfMemory.fmt(f),
             Error::Pinned { most } => {
-                write!(f, "all pages that may be pinned are: {most}; drop a guard first")
+                write!(f, "all pages that may be pinned are: {most}; unpin some first")
             }
             Error::Read(error) => FaultError::Read(*error).fmt(f),
             Error::Write(error) => FaultError::Write(*error).fmt(f),

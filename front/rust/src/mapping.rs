@@ -162,6 +162,19 @@ impl Mapping {
     /// # Errors
     /// As of [`Mapping::read_at`].
     pub fn page_mut(&mut self, offset: usize) -> Result<PageMut<'_>, Error> {
+        // SAFETY: the guard borrows the whole mapping for writing.
+        unsafe { self.page_shared(offset) }
+    }
+
+    /// [`Mapping::page_mut`] of a mapping that several threads use.
+    ///
+    /// # Errors
+    /// As of [`Mapping::read_at`].
+    ///
+    /// # Safety
+    /// While the guard is dereferenced, no other thread uses the page, and no other reference to it
+    /// exists.
+    pub unsafe fn page_shared(&self, offset: usize) -> Result<PageMut<'_>, Error> {
         let (vpn, len) = self.page_of(offset)?;
         Ok(PageMut::new(self.engine.pin(vpn, Access::Write)?, len))
     }
@@ -182,32 +195,30 @@ impl Mapping {
 
     /// [`Mapping::read_at`], by a pointer.
     ///
+    /// # Errors
+    /// As of [`Mapping::read_at`].
+    ///
     /// # Safety
-    /// The caller may write `len` bytes at `to`.
-    pub(crate) unsafe fn copy_out(
-        &self,
-        offset: usize,
-        to: *mut u8,
-        len: usize,
-    ) -> Result<(), Error> {
+    /// The caller may write `len` bytes at `to`, which lie outside the range that is read. No
+    /// thread writes to that range meanwhile.
+    pub unsafe fn copy_out(&self, offset: usize, to: *mut u8, len: usize) -> Result<(), Error> {
         // SAFETY: the parts follow one another, in the mapping and at `to`.
         self.each_page(offset, len, Access::Read, |from, at, len| unsafe {
             ptr::copy_nonoverlapping(from, to.add(at), len);
         })
     }
 
-    /// [`Mapping::write_at`], by a pointer.
+    /// [`Mapping::write_at`], by a pointer: threads may write to different parts at a time.
+    ///
+    /// # Errors
+    /// As of [`Mapping::read_at`].
     ///
     /// # Safety
-    /// The caller may read `len` bytes at `from`.
-    pub(crate) unsafe fn copy_in(
-        &mut self,
-        offset: usize,
-        from: *const u8,
-        len: usize,
-    ) -> Result<(), Error> {
-        // SAFETY: the parts follow one another, in the mapping, which is borrowed for writing, and
-        // at `from`.
+    /// The caller may read `len` bytes at `from`, which lie outside the range that is written. No
+    /// other thread uses that range meanwhile, and no reference to it exists.
+    pub unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize) -> Result<(), Error> {
+        // SAFETY: the parts follow one another, in the mapping, where the caller may write, and at
+        // `from`.
         self.each_page(offset, len, Access::Write, |to, at, len| unsafe {
             ptr::copy_nonoverlapping(from.add(at), to, len);
         })

@@ -85,6 +85,11 @@ impl Memory {
         self.engine.statistics().map(Statistics)
     }
 
+    /// Whether this process is a forked child of the one that made the memory, and has none of it.
+    pub fn is_inherited(&self) -> bool {
+        self.engine.is_inherited()
+    }
+
     /// Whether system calls may be given plain pointers into mappings, as read(2) into a slice
     /// does. Otherwise they fail with EFAULT where a page is not in memory: use
     /// [`Mapping::reader`], [`Mapping::writer`] and [`Mapping::read_at`], which copy.

@@ -14,6 +14,11 @@ impl Statistics {
         self.iter().find_map(|(counter, value)| (counter == name).then_some(value))
     }
 
+    /// The names of all counters, in the order of [`Statistics::iter`].
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Counter::ALL.into_iter().map(Counter::name)
+    }
+
     /// All counters, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         Counter::ALL.into_iter().map(|counter| (counter.name(), self.0.get(counter)))
