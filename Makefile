@@ -8,12 +8,14 @@ HIGHWATER_LAB ?= $(CARGO_TARGET_DIR)/release/highwater-lab
 
 PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
-.PHONY: help build lab install test test-modes test-programs demo
+.PHONY: help build lab install install-c c c-files test test-modes test-programs demo
 .PHONY: bench bench-arrays bench-programs python package venv tools clean
 
 help:
 	@echo "make demo     sort 512 MiB of text in 128 MiB, beside the kernel's swap (8 minutes)"
 	@echo "make install  highwater and its library, below PREFIX=$(PREFIX)"
+	@echo "make install-c"
+	@echo "              the C library: header, libhighwater, files for pkg-config and CMake"
 	@echo "make test     every test, on real programs too"
 	@echo "make test-modes"
 	@echo "              the programs of the tests, as for a user without privileges (8 minutes)"
@@ -43,6 +45,50 @@ install: build
 	install -D -m 755 $(HIGHWATER) $(DESTDIR)$(PREFIX)/bin/highwater
 	install -D -m 755 $(CARGO_TARGET_DIR)/release/libhighwater_preload.so \
 	    $(DESTDIR)$(PREFIX)/lib/highwater/libhighwater_preload.so
+
+# The C library, for which the program needs not wait. `c-files` installs what lies in C_LIBRARIES:
+# the tests install their own build.
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+C_LIBRARIES ?= $(CARGO_TARGET_DIR)/release
+C_VERSION = $(shell sed -n '/^version = /{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
+C_ABI = $(basename $(C_VERSION))
+# What Rust's standard library needs (rustc --print native-static-libs).
+C_PRIVATE = -lgcc_s -lutil -lrt -lpthread -lm -ldl
+C_FILL = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(C_VERSION)|g' -e 's|@ABI@|$(C_ABI)|g' \
+    -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|g' \
+    -e 's|@INCLUDEDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))|g'
+C_TO = $(DESTDIR)$(LIBDIR)
+
+install-c: c
+	$(MAKE) c-files
+
+c:
+	$(CARGO) build --release --package highwater-c
+
+# The static library is one object whose only names are those of the header: a program may have
+# another zstd, or another library of Rust's. The bitcode that Rust's standard library carries is
+# removed: an older LLVM's plugin of ar or ld fails on it.
+c-files:
+	install -d $(C_TO)/pkgconfig $(C_TO)/cmake/highwater
+	install -D -m 644 front/c/include/highwater.h $(DESTDIR)$(INCLUDEDIR)/highwater.h
+	install -m 755 $(C_LIBRARIES)/libhighwater_c.so $(C_TO)/libhighwater.so.$(C_VERSION)
+	ln -sf libhighwater.so.$(C_VERSION) $(C_TO)/libhighwater.so.$(C_ABI)
+	ln -sf libhighwater.so.$(C_ABI) $(C_TO)/libhighwater.so
+	$(LD) -r -o $(C_TO)/highwater.o --whole-archive $(C_LIBRARIES)/libhighwater_c.a
+	objcopy --wildcard --keep-global-symbol='highwater_*' \
+	    --localize-symbol='highwater_copy_page*' --strip-debug \
+	    --remove-section .llvmbc --remove-section .llvmcmd $(C_TO)/highwater.o
+	rm -f $(C_TO)/libhighwater.a
+	$(AR) rcs $(C_TO)/libhighwater.a $(C_TO)/highwater.o
+	rm $(C_TO)/highwater.o
+	$(C_FILL) -e 's|@PRIVATE@|$(C_PRIVATE)|g' \
+	    front/c/install/highwater.pc.in > $(C_TO)/pkgconfig/highwater.pc
+	$(C_FILL) -e 's|@PRIVATE@|$(subst $(eval ) ,;,$(C_PRIVATE))|g' \
+	    -e "s|@TO_INCLUDE@|$$(realpath -m --relative-to $(LIBDIR)/cmake/highwater $(INCLUDEDIR))|g" \
+	    front/c/install/highwater-config.cmake.in > $(C_TO)/cmake/highwater/highwater-config.cmake
+	$(C_FILL) front/c/install/highwater-config-version.cmake.in \
+	    > $(C_TO)/cmake/highwater/highwater-config-version.cmake
 
 # Programs are tested as they are shipped, alone on the machine, since some tests compare durations;
 # everything else with assertions. With HIGHWATER_REQUIRE=all, as in CI, a test that cannot run
