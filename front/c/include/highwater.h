@@ -16,7 +16,7 @@
  *
  * fork: a child has none of its parent's memories. Calls with them return HIGHWATER_ERROR_FORKED,
  * those that end something do nothing, and an access to a mapping is a SIGSEGV after one line. A
- * child may open memories of its own, unless another thread was in the middle of malloc.
+ * child may open memories of its own.
  *
  * Signals: where the thread that faults serves the fault (highwater_serves_system_calls is false,
  * or "faults" is "in-thread"), a thread that uses mappings must not block SIGBUS, a fault takes

@@ -1,4 +1,5 @@
-//! The header is the one that cbindgen makes of the source, and every compiler takes it.
+//! The header is the one that cbindgen makes of the source. Compilers take it, and the example of
+//! docs/library.md with it.
 
 use crate::common::{ROOT, ended, run};
 use std::path::Path;
@@ -30,7 +31,7 @@ const HEAD: &str = "\
  *
  * fork: a child has none of its parent's memories. Calls with them return HIGHWATER_ERROR_FORKED,
  * those that end something do nothing, and an access to a mapping is a SIGSEGV after one line. A
- * child may open memories of its own, unless another thread was in the middle of malloc.
+ * child may open memories of its own.
  *
  * Signals: where the thread that faults serves the fault (highwater_serves_system_calls is false,
  * or \"faults\" is \"in-thread\"), a thread that uses mappings must not block SIGBUS, a fault takes
@@ -112,4 +113,23 @@ fn every_compiler_takes_the_header() {
         command.args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-I"]);
         ended(&run(command.arg(include).arg(format!("-std={standard}")).arg(source)));
     }
+}
+
+/// Before the example, which is the body of a function.
+const BEFORE: &str =
+    "#include <err.h>\nvoid sort_doubles(double *, size_t);\nvoid example(void) {\n";
+
+#[test]
+fn the_example_of_the_documentation_compiles() {
+    let page = std::fs::read_to_string(Path::new(ROOT).join("../../docs/library.md"));
+    let page = page.expect("a page");
+    let example = page.split("\n```c\n").nth(1).and_then(|text| text.split("\n```").next());
+    let (include, body) = example.and_then(|text| text.split_once('\n')).expect("an example");
+    assert_eq!(include, "#include <highwater.h>");
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = dir.path().join("a.c");
+    std::fs::write(&source, format!("{include}\n{BEFORE}{body}\n}}\n")).expect("written");
+    let mut command = Command::new("cc");
+    command.args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-std=c11", "-fsyntax-only", "-I"]);
+    ended(&run(command.arg(Path::new(ROOT).join("include")).arg(source)));
 }
