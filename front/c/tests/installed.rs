@@ -215,6 +215,35 @@ fn the_libraries_export_the_functions_of_the_header() {
     }
 }
 
+const CPP: &str = "\
+#include <highwater.h>
+#include <cstring>
+int main()
+{
+    highwater_options *options = highwater_options_new();
+    highwater_memory *memory = nullptr;
+    highwater_options_set(options, \"seal\", \"maybe\");
+    highwater_status status = highwater_open(options, &memory);
+    highwater_options_free(options);
+    return status != HIGHWATER_ERROR_SETTING || memory || !std::strlen(highwater_error_message())
+        || highwater_advise(memory, nullptr, 0, HIGHWATER_ADVICE_RANDOM) != HIGHWATER_ERROR_NULL;
+}
+";
+
+#[test]
+fn a_program_of_cpp_links() {
+    let Some(tree) = tree() else { return };
+    if Command::new("g++").arg("--version").output().is_err() {
+        return skip_or_fail("no g++");
+    }
+    let (source, program) = (tree.dir.path().join("a.cc"), tree.dir.path().join("cpp"));
+    std::fs::write(&source, CPP).expect("written");
+    let mut compiler = Command::new("g++");
+    compiler.args(WARNINGS).args(["-std=c++11", "-o"]).arg(&program).arg(&source);
+    ended(&run(compiler.args(tree.flags(Link::Static))));
+    ended(&run(&mut Command::new(program)));
+}
+
 const PROJECT: &str = "\
 cmake_minimum_required(VERSION 3.10)
 project(user C)
