@@ -37,6 +37,7 @@ mod swap;
 mod top;
 mod totals;
 mod unserved;
+mod verdict;
 
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 use highwater_command::Refusal;

@@ -9,6 +9,7 @@ use crate::options::Memory;
 use crate::processes::ByProcess;
 use crate::swap::has_files;
 use crate::totals::Totals;
+use crate::verdict::Verdict;
 use highwater_devices::Seal;
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
 use highwater_session::Settings;
@@ -70,6 +71,7 @@ pub(crate) struct Report {
     pub(crate) manager_cpu_seconds: f64,
     pub(crate) fault_latency: Latency,
     pub(crate) fault_latency_major: Latency,
+    pub(crate) verdict: Verdict,
     /// All counters by name.
     pub(crate) vmstat: BTreeMap<&'static str, u64>,
 }
@@ -247,6 +249,7 @@ impl Report {
             manager_cpu_seconds: seconds(Counter::HelperNanos),
             fault_latency: Latency::of(&all.faults()),
             fault_latency_major: Latency::of(&all.major),
+            verdict: Verdict::of(observed.totals, observed.memory, observed.elapsed),
             vmstat: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),
         }
     }

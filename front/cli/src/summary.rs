@@ -108,7 +108,8 @@ fn table(report: &Report) -> Vec<String> {
         rows.map(|(name, value)| row(name, &value)).collect(),
         rest.map(|(name, value)| row(name, &value)).collect(),
     ];
-    [vec![headline(report)], rows, report.by_process.table(), rest].concat()
+    let verdict = vec![row("verdict", &report.verdict.to_string())];
+    [vec![headline(report)], rows, report.by_process.table(), rest, verdict].concat()
 }
 
 fn malloc(malloc: &MallocFigures) -> String {
@@ -264,14 +265,15 @@ mod tests {
         ];
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[11..15], by_process);
-        assert_eq!(lines.len(), 13 + by_process.len());
+        assert_eq!(lines.len(), 14 + by_process.len());
+        assert_eq!(lines.last(), Some(&"  verdict           memory did not slow the program"));
     }
 
     #[test]
     fn compression_is_shown_if_there_was_any() {
         let text = text(&report(&two_compressing()));
         let line = "  compressed        48 MiB in 16 MiB, same-filled 4 MiB, incompressible 8 MiB";
-        assert_eq!(text.lines().last(), Some(line));
+        assert_eq!(text.lines().nth_back(1), Some(line));
     }
 
     #[test]
@@ -290,13 +292,13 @@ mod tests {
         report.seal = Some(Sealing { algorithm: "AEGIS-128X2", table_bytes: 3 << 20 });
         let text = text(&report);
         let line = "  swap sealed       AEGIS-128X2, keys and tags 3 MiB";
-        assert_eq!(text.lines().last(), Some(line));
+        assert_eq!(text.lines().nth_back(1), Some(line));
     }
 
     #[test]
     fn tiers_are_shown_if_there_were_any() {
         let text = text(&report(&two_tiered(0)));
-        let lines: Vec<_> = text.lines().rev().take(2).collect();
+        let lines: Vec<_> = text.lines().rev().skip(1).take(2).collect();
         let moved = "written back 6 MiB in 96 writes, written at once 1 MiB, read 2 MiB";
         assert_eq!(lines[1], "  tiers             fast 8 MiB, slow 4 MiB");
         assert_eq!(lines[0], format!("    slow level      {moved}"));

@@ -8,6 +8,7 @@
 //! stay, and little but sums is kept.
 
 use crate::processes::Processes;
+use crate::verdict::reads;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{
     MallocStats, OtherBuild, Published, read_published, take_ended, unpublished,
@@ -25,6 +26,8 @@ pub(crate) struct Totals {
     pub(crate) all: Snapshot,
     /// The process with the largest resident set.
     pub(crate) largest: Option<(u32, Snapshot)>,
+    /// The image of a process that read most pages from swap.
+    pub(crate) reader: Option<Snapshot>,
     /// Objects and blocks of the library's malloc; `None` if no process used it.
     pub(crate) malloc: Option<MallocStats>,
     /// The processes that were served. Others publish if they needed more than the budget.
@@ -43,6 +46,7 @@ impl Totals {
         Totals {
             all: Snapshot::empty(),
             largest: None,
+            reader: None,
             malloc: None,
             served: BTreeSet::new(),
             processes: Processes::default(),
@@ -68,6 +72,9 @@ impl Totals {
         let peak = |process: &Snapshot| process.get(Counter::HighWaterBytes);
         if self.largest.as_ref().is_none_or(|(_, largest)| peak(snapshot) >= peak(largest)) {
             self.largest = Some((pid, snapshot.clone()));
+        }
+        if self.reader.as_ref().is_none_or(|reader| reads(snapshot) > reads(reader)) {
+            self.reader = Some(snapshot.clone());
         }
         if let Some(malloc) = malloc {
             self.malloc.get_or_insert_default().merge(malloc);

@@ -71,5 +71,7 @@ mod shortage;
 mod strangers;
 #[path = "programs/tools.rs"]
 mod tools;
+#[path = "programs/verdict.rs"]
+mod verdict;
 #[path = "programs/watched.rs"]
 mod watched;

@@ -25,6 +25,12 @@ impl Report {
         value.unwrap_or_else(|| panic!("no number {pointer} in the report: {}", self.0))
     }
 
+    /// A text, by JSON pointer.
+    pub(crate) fn text(&self, pointer: &str) -> &str {
+        let value = self.0.pointer(pointer).and_then(Value::as_str);
+        value.unwrap_or_else(|| panic!("no text {pointer} in the report: {}", self.0))
+    }
+
     /// A number about malloc's objects of one size; `pointer` is relative to the class.
     pub(crate) fn of_malloc(&self, name: &str, pointer: &str) -> u64 {
         let classes = self.0.pointer("/malloc/classes").and_then(Value::as_array);
