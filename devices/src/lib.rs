@@ -72,3 +72,4 @@ pub use seal::Seal;
 pub use size::size;
 pub use spec::{Algorithm, SIZE_MAX, SIZE_MIN, Spec};
 pub use tiering::Tiering;
+pub use zram::{Sample, Sampler};

@@ -25,6 +25,7 @@ mod blocks_fuzz;
 mod class;
 mod codec;
 mod content;
+mod sample;
 mod store;
 mod zstd;
 
@@ -45,6 +46,8 @@ use std::slice::from_raw_parts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use store::Store;
+
+pub use sample::{Sample, Sampler};
 
 /// Compressed slots in memory.
 pub(crate) struct Zram {

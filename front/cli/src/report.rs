@@ -249,7 +249,12 @@ impl Report {
             manager_cpu_seconds: seconds(Counter::HelperNanos),
             fault_latency: Latency::of(&all.faults()),
             fault_latency_major: Latency::of(&all.major),
-            verdict: Verdict::of(observed.totals, observed.memory, observed.elapsed),
+            verdict: Verdict::of(
+                observed.totals,
+                observed.memory,
+                &observed.settings.swap,
+                observed.elapsed,
+            ),
             vmstat: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),
         }
     }

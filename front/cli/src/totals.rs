@@ -8,7 +8,6 @@
 //! stay, and little but sums is kept.
 
 use crate::processes::Processes;
-use crate::verdict::reads;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{
     MallocStats, OtherBuild, Published, read_published, take_ended, unpublished,
@@ -105,4 +104,9 @@ impl Totals {
         self.unpublished = unpublished(run_dir);
         Ok(())
     }
+}
+
+/// Pages read from swap.
+pub(crate) fn reads(process: &Snapshot) -> u64 {
+    process.get(Counter::PswpIn)
 }

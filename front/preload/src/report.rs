@@ -173,6 +173,7 @@ impl Reporter {
         let ram_device = self.ram_device_peak.fetch_max(ram_device, Relaxed).max(ram_device);
         let tiers = platform.devices().tiering().unwrap_or_default();
         let (fast, slow) = self.tiered_peak(&tiers);
+        let sample = platform.devices().sample();
         let gauges = [
             (Counter::TierFast, fast),
             (Counter::TierSlow, slow),
@@ -185,6 +186,9 @@ impl Reporter {
             (Counter::ZramSameFilled, compressed.same_filled),
             (Counter::ZramIncompressible, compressed.incompressible),
             (Counter::ZramBytes, compressed.used.0),
+            (Counter::SampledPages, sample.pages),
+            (Counter::SampledBytes, sample.bytes),
+            (Counter::SampledNanos, sample.nanos),
             (Counter::PagedPeak, peak),
             (Counter::HighWaterBytes, high_water()),
             (Counter::ArenaBytes, platform.frames_peak().0),

@@ -3,7 +3,7 @@
 
 use crate::place::Place;
 use crate::spawn::spawn;
-use highwater_devices::{Arena, Compression, Device, Started, Tiering};
+use highwater_devices::{Arena, Compression, Device, Sample, Sampler, Started, Tiering};
 use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError};
 use highwater_units::Bytes;
 use std::io;
@@ -14,6 +14,8 @@ pub struct Devices {
     /// A place for a swap device that is added later is not set.
     fixed: Vec<OnceLock<Box<dyn Device>>>,
     places: Vec<Place>,
+    /// Of the pages that are written to fixed devices.
+    sampler: Sampler,
 }
 
 impl Devices {
@@ -30,7 +32,8 @@ impl Devices {
             drop(spawn("hw-writeback", body)?);
         }
         let place = |device: Option<_>| device.map_or_else(OnceLock::new, OnceLock::from);
-        Ok(Devices { fixed: fixed.into_iter().map(place).collect(), places })
+        let sampler = Sampler::new();
+        Ok(Devices { fixed: fixed.into_iter().map(place).collect(), places, sampler })
     }
 
     /// Fills a vacant place with a swap device, before the manager adds it. Devices with
@@ -115,6 +118,7 @@ impl Devices {
 
     /// Writes a batch from frames of `arena`.
     pub fn write(&self, arena: Arena, device: u8, batch: &mut [Io]) {
+        self.look(arena, device, batch);
         // SAFETY: as in `read`; the frames do not change while they are written.
         let done = self.with(device, |device| unsafe { device.write(arena, batch) });
         done.unwrap_or_else(|| fail(batch));
@@ -128,6 +132,10 @@ impl Devices {
         direction: Direction,
         batch: &mut [Io],
     ) -> Transfer {
+        match direction {
+            Direction::Read => {}
+            Direction::Write => self.look(arena, device, batch),
+        }
         // SAFETY: as in `read`, until the batch is finished.
         let begun = self.with(device, |device| unsafe { device.start(arena, direction, batch) });
         let started = begun.unwrap_or_else(|| {
@@ -135,6 +143,14 @@ impl Devices {
             None
         });
         Transfer { device, started }
+    }
+
+    /// Samples pages that are about to be written to a fixed device.
+    fn look(&self, arena: Arena, device: u8, batch: &[Io]) {
+        if usize::from(device) < self.fixed.len() {
+            // SAFETY: as in `write`.
+            unsafe { self.sampler.look(arena, batch) };
+        }
     }
 
     /// Whether [`Devices::finish`] would return without waiting.
@@ -180,6 +196,11 @@ impl Devices {
     pub fn compression(&self) -> Option<Compression> {
         let mut all = self.present().filter_map(|device| device.compression()).peekable();
         all.peek().is_some().then(|| all.sum())
+    }
+
+    /// What became of the pages that were compressed to see the gain.
+    pub fn sample(&self) -> Sample {
+        self.sampler.sample()
     }
 
     /// The sum over all devices of two levels; `None` if there are none.

@@ -2,10 +2,10 @@
 //! times: pages evicted between a page's eviction and its read.
 //!
 //! ```text
-//! if LRU decides       frames that are added work like a second cache behind the present one, which
-//!                      gets what that evicts: a page stays for the time T in which as many pages
-//!                      come that are not there; the integral of P(reuse time > t) up to T is their
-//!                      number (Hu et al., "Kinetic Modeling of Data Eviction in Cache", 2016)
+//! if LRU decides       added frames work like a second cache behind the present one: it gets what
+//!                      that evicts. A page stays for the time T in which as many pages come that
+//!                      are not there; the integral of P(reuse time > t) up to T is their number
+//!                      (Hu et al., "Kinetic Modeling of Data Eviction in Cache", 2016)
 //! if chance decides    of M frames each is as likely to be evicted next, so a page that is used
 //!                      every t evictions is resident for M/(M+t) of the time (Gelenbe, "A Unified
 //!                      Approach to the Evaluation of a Class of Replacement Algorithms", 1973)

@@ -25,6 +25,12 @@ impl Report {
         value.unwrap_or_else(|| panic!("no number {pointer} in the report: {}", self.0))
     }
 
+    /// A number with a fraction, by JSON pointer.
+    pub(crate) fn real(&self, pointer: &str) -> f64 {
+        let value = self.0.pointer(pointer).and_then(Value::as_f64);
+        value.unwrap_or_else(|| panic!("no number {pointer} in the report: {}", self.0))
+    }
+
     /// A text, by JSON pointer.
     pub(crate) fn text(&self, pointer: &str) -> &str {
         let value = self.0.pointer(pointer).and_then(Value::as_str);
