@@ -45,17 +45,22 @@ install: build
 	install -D -m 755 $(HIGHWATER) $(DESTDIR)$(PREFIX)/bin/highwater
 	install -D -m 755 $(CARGO_TARGET_DIR)/release/libhighwater_preload.so \
 	    $(DESTDIR)$(PREFIX)/lib/highwater/libhighwater_preload.so
+	$(HIGHWATER) manual $(DESTDIR)$(PREFIX)/share
+	install -d $(DESTDIR)$(PREFIX)/share/doc/highwater/docs
+	install -m 644 README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT \
+	    $(DESTDIR)$(PREFIX)/share/doc/highwater
+	install -m 644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/highwater/docs
 
 # The C library, for which the program needs not wait. `c-files` installs what lies in C_LIBRARIES:
 # the tests install their own build.
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 C_LIBRARIES ?= $(CARGO_TARGET_DIR)/release
-C_VERSION = $(shell sed -n '/^version = /{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
-C_ABI = $(basename $(C_VERSION))
+VERSION = $(shell sed -n '/^version = /{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
+C_ABI = $(basename $(VERSION))
 # What Rust's standard library needs (rustc --print native-static-libs).
 C_PRIVATE = -lgcc_s -lutil -lrt -lpthread -lm -ldl
-C_FILL = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(C_VERSION)|g' -e 's|@ABI@|$(C_ABI)|g' \
+C_FILL = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' -e 's|@ABI@|$(C_ABI)|g' \
     -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|g' \
     -e 's|@INCLUDEDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))|g'
 C_TO = $(DESTDIR)$(LIBDIR)
@@ -72,8 +77,8 @@ c:
 c-files:
 	install -d $(C_TO)/pkgconfig $(C_TO)/cmake/highwater
 	install -D -m 644 front/c/include/highwater.h $(DESTDIR)$(INCLUDEDIR)/highwater.h
-	install -m 755 $(C_LIBRARIES)/libhighwater_c.so $(C_TO)/libhighwater.so.$(C_VERSION)
-	ln -sf libhighwater.so.$(C_VERSION) $(C_TO)/libhighwater.so.$(C_ABI)
+	install -m 755 $(C_LIBRARIES)/libhighwater_c.so $(C_TO)/libhighwater.so.$(VERSION)
+	ln -sf libhighwater.so.$(VERSION) $(C_TO)/libhighwater.so.$(C_ABI)
 	ln -sf libhighwater.so.$(C_ABI) $(C_TO)/libhighwater.so
 	$(LD) -r -o $(C_TO)/highwater.o --whole-archive $(C_LIBRARIES)/libhighwater_c.a
 	objcopy --wildcard --keep-global-symbol='highwater_*' \
