@@ -32,3 +32,52 @@ fn checked_rule(line: &str) -> Option<&str> {
     let (name, rest) = line.strip_prefix("- `")?.split_once('`')?;
     rest.starts_with(" (tidy):").then_some(name)
 }
+
+/// The names of the pages of docs.
+fn pages() -> Vec<String> {
+    let entries = std::fs::read_dir(Path::new(tidy::ROOT).join("docs")).expect("a directory");
+    let names = entries.map(|entry| entry.expect("readable").file_name().into_string());
+    let names = names.map(|name| name.expect("UTF-8"));
+    names.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect()
+}
+
+fn page(name: &str) -> String {
+    let path = Path::new(tidy::ROOT).join("docs").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("docs/{name}: {error}"))
+}
+
+/// The targets of a page's links, without those of other sites.
+fn links(text: &str) -> Vec<String> {
+    // A link may go on in the next line.
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.filter(|target| !target.contains("://")).map(str::to_owned).collect()
+}
+
+/// The anchors of a page, made from its headings as GitHub and mdBook make them.
+fn anchors(text: &str) -> Vec<String> {
+    let titles = text.lines().filter(|line| line.starts_with('#')).map(|line| {
+        let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+        line.trim_start_matches('#').trim().chars().filter(kept).collect::<String>()
+    });
+    titles.map(|title| title.to_lowercase().replace(' ', "-")).collect()
+}
+
+#[test]
+fn the_book_has_every_page_once() {
+    let (mut listed, mut pages) = (links(&page("SUMMARY.md")), pages());
+    listed.sort_unstable();
+    pages.sort_unstable();
+    assert_eq!(listed, pages, "docs/SUMMARY.md lists the pages of docs");
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    for name in pages() {
+        for link in links(&page(&name)) {
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = page(if path.is_empty() { &name } else { path });
+            let found = anchor.is_empty() || anchors(&target).iter().any(|known| known == anchor);
+            assert!(found, "docs/{name}: no heading for {link}");
+        }
+    }
+}
