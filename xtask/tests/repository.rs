@@ -1,7 +1,7 @@
 //! The repository obeys its own rules.
 
 use highwater_xtask::tidy;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 #[test]
 fn repository_is_tidy() {
@@ -41,9 +41,10 @@ fn pages() -> Vec<String> {
     names.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect()
 }
 
-fn page(name: &str) -> String {
-    let path = Path::new(tidy::ROOT).join("docs").join(name);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("docs/{name}: {error}"))
+/// A page, by its path from the root.
+fn page(path: &Path) -> String {
+    std::fs::read_to_string(Path::new(tidy::ROOT).join(path))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The targets of a page's links, without those of other sites.
@@ -64,7 +65,7 @@ fn anchors(text: &str) -> Vec<String> {
 
 #[test]
 fn the_book_has_every_page_once() {
-    let (mut listed, mut pages) = (links(&page("SUMMARY.md")), pages());
+    let (mut listed, mut pages) = (links(&page(Path::new("docs/SUMMARY.md"))), pages());
     listed.sort_unstable();
     pages.sort_unstable();
     assert_eq!(listed, pages, "docs/SUMMARY.md lists the pages of docs");
@@ -72,12 +73,13 @@ fn the_book_has_every_page_once() {
 
 #[test]
 fn links_between_pages_lead_somewhere() {
-    for name in pages() {
-        for link in links(&page(&name)) {
-            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
-            let target = page(if path.is_empty() { &name } else { path });
-            let found = anchor.is_empty() || anchors(&target).iter().any(|known| known == anchor);
-            assert!(found, "docs/{name}: no heading for {link}");
+    let of_docs = pages().into_iter().map(|name| Path::new("docs").join(name));
+    for path in of_docs.chain(["README.md", "ARCHITECTURE.md"].map(PathBuf::from)) {
+        for link in links(&page(&path)) {
+            let (to, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if to.is_empty() { path.clone() } else { path.with_file_name(to) };
+            let found = anchor.is_empty() || anchors(&page(&target)).iter().any(|it| it == anchor);
+            assert!(found, "{}: no heading for {link}", path.display());
         }
     }
 }

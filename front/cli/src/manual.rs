@@ -94,6 +94,13 @@ mod tests {
         assert!(page("highwater-help.1").is_err());
     }
 
+    #[test]
+    fn a_place_that_cannot_be_written_to_is_refused() {
+        let manual = Manual { share: "/proc/none".into() };
+        let refusal = manual.execute(crate::Cli::command()).unwrap_err();
+        assert!(refusal.what().starts_with("cannot write below '/proc/none': "), "{refusal}");
+    }
+
     /// What a shell offers behind `words`.
     #[track_caller]
     fn assert_completes(words: &[&str], expected: &str) {
