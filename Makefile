@@ -62,7 +62,7 @@ install: build
 PACKAGES = $(CARGO_TARGET_DIR)/packages
 TREE = highwater-$(VERSION)-$(shell uname -m)-linux
 tarball:
-	rm -rf $(PACKAGES)/$(TREE)
+	rm -rf $(PACKAGES)/highwater-*
 	$(MAKE) install DESTDIR= PREFIX=$(PACKAGES)/$(TREE)
 	tar --create --gzip --file $(PACKAGES)/$(TREE).tar.gz --directory $(PACKAGES) \
 	    --sort=name --owner=0 --group=0 --numeric-owner $(TREE)
@@ -70,7 +70,7 @@ tarball:
 
 deb:
 	@command -v cargo-deb >/dev/null || { echo "first: cargo install cargo-deb" >&2; exit 1; }
-	rm -rf $(CARGO_TARGET_DIR)/release/deb
+	rm -rf $(CARGO_TARGET_DIR)/release/deb $(PACKAGES)/highwater_*.deb
 	$(MAKE) install DESTDIR=$(CARGO_TARGET_DIR)/release/deb PREFIX=/usr
 	gzip -9 --no-name $(CARGO_TARGET_DIR)/release/deb/usr/share/man/man1/*
 	$(CARGO) deb --no-build --package highwater-cli --output $(PACKAGES)/

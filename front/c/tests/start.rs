@@ -5,7 +5,7 @@ use highwater_platform::testing::skip_or_fail;
 use std::path::Path;
 use std::process::Command;
 
-/// The commands of a page as a script, and before those that follow a program, the program.
+/// The blocks of a page as a script, in their order: commands, and the program as a file.
 fn script(page: &str) -> String {
     let blocks = page.split("\n```").collect::<Vec<_>>();
     let block = |text: &&str| match text.split_once('\n') {
