@@ -10,12 +10,15 @@ PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
 .PHONY: help build lab install install-c c c-files test test-modes test-programs demo
 .PHONY: bench bench-arrays bench-programs python package venv tools clean
+.PHONY: deb tarball test-packages book
 
 help:
 	@echo "make demo     sort 512 MiB of text in 128 MiB, beside the kernel's swap (8 minutes)"
 	@echo "make install  highwater and its library, below PREFIX=$(PREFIX)"
 	@echo "make install-c"
 	@echo "              the C library: header, libhighwater, files for pkg-config and CMake"
+	@echo "make deb, make tarball"
+	@echo "              packages of what make install installs, in target/packages"
 	@echo "make test     every test, on real programs too"
 	@echo "make test-modes"
 	@echo "              the programs of the tests, as for a user without privileges (8 minutes)"
@@ -29,6 +32,9 @@ help:
 	@echo "              swap (10 minutes)"
 	@echo "make test-programs [ONLY=PART_OF_A_NAME]"
 	@echo "              real programs and suites, without and with Highwater (2 hours)"
+	@echo "make test-packages"
+	@echo "              each way to install, in a clean Debian (root, 10 minutes)"
+	@echo "make book     the pages of docs as a book, in target/book"
 	@echo "make clean    remove what was built"
 
 # Two builds: cargo unifies the features of what it builds together, and the laboratory turns on
@@ -43,19 +49,50 @@ lab:
 PREFIX ?= /usr/local
 install: build
 	install -D -m 755 $(HIGHWATER) $(DESTDIR)$(PREFIX)/bin/highwater
-	install -D -m 755 $(CARGO_TARGET_DIR)/release/libhighwater_preload.so \
+	install -D -m 755 $(dir $(HIGHWATER))libhighwater_preload.so \
 	    $(DESTDIR)$(PREFIX)/lib/highwater/libhighwater_preload.so
+	$(HIGHWATER) manual $(DESTDIR)$(PREFIX)/share
+	install -d $(DESTDIR)$(PREFIX)/share/doc/highwater/docs
+	install -m 644 README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT \
+	    $(DESTDIR)$(PREFIX)/share/doc/highwater
+	install -m 644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/highwater/docs
+
+# What is installed, as a tree that works wherever it is unpacked, and as a package of Debian, for
+# systems whose C library is not older than this one.
+PACKAGES = $(CARGO_TARGET_DIR)/packages
+TREE = highwater-$(VERSION)-$(shell uname -m)-linux
+tarball:
+	rm -rf $(PACKAGES)/highwater-*
+	$(MAKE) install DESTDIR= PREFIX=$(PACKAGES)/$(TREE)
+	tar --create --gzip --file $(PACKAGES)/$(TREE).tar.gz --directory $(PACKAGES) \
+	    --sort=name --owner=0 --group=0 --numeric-owner $(TREE)
+	@echo $(PACKAGES)/$(TREE).tar.gz
+
+deb:
+	@command -v cargo-deb >/dev/null || { echo "first: cargo install cargo-deb" >&2; exit 1; }
+	rm -rf $(CARGO_TARGET_DIR)/release/deb $(PACKAGES)/highwater_*.deb
+	$(MAKE) install DESTDIR=$(CARGO_TARGET_DIR)/release/deb PREFIX=/usr
+	gzip -9 --no-name $(CARGO_TARGET_DIR)/release/deb/usr/share/man/man1/*
+	$(CARGO) deb --no-build --package highwater-cli --output $(PACKAGES)/
+
+# Each way to install, into a clean Debian, where sort and Python then run.
+test-packages: deb tarball
+	front/cli/tests/packages/packages.py $(PACKAGES)
+
+book:
+	@command -v mdbook >/dev/null || { echo "first: cargo install mdbook" >&2; exit 1; }
+	mdbook build docs
 
 # The C library, for which the program needs not wait. `c-files` installs what lies in C_LIBRARIES:
 # the tests install their own build.
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 C_LIBRARIES ?= $(CARGO_TARGET_DIR)/release
-C_VERSION = $(shell sed -n '/^version = /{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
-C_ABI = $(basename $(C_VERSION))
+VERSION = $(shell sed -n '/^version = /{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
+C_ABI = $(basename $(VERSION))
 # What Rust's standard library needs (rustc --print native-static-libs).
 C_PRIVATE = -lgcc_s -lutil -lrt -lpthread -lm -ldl
-C_FILL = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(C_VERSION)|g' -e 's|@ABI@|$(C_ABI)|g' \
+C_FILL = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' -e 's|@ABI@|$(C_ABI)|g' \
     -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|g' \
     -e 's|@INCLUDEDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))|g'
 C_TO = $(DESTDIR)$(LIBDIR)
@@ -72,8 +109,8 @@ c:
 c-files:
 	install -d $(C_TO)/pkgconfig $(C_TO)/cmake/highwater
 	install -D -m 644 front/c/include/highwater.h $(DESTDIR)$(INCLUDEDIR)/highwater.h
-	install -m 755 $(C_LIBRARIES)/libhighwater_c.so $(C_TO)/libhighwater.so.$(C_VERSION)
-	ln -sf libhighwater.so.$(C_VERSION) $(C_TO)/libhighwater.so.$(C_ABI)
+	install -m 755 $(C_LIBRARIES)/libhighwater_c.so $(C_TO)/libhighwater.so.$(VERSION)
+	ln -sf libhighwater.so.$(VERSION) $(C_TO)/libhighwater.so.$(C_ABI)
 	ln -sf libhighwater.so.$(C_ABI) $(C_TO)/libhighwater.so
 	$(LD) -r -o $(C_TO)/highwater.o --whole-archive $(C_LIBRARIES)/libhighwater_c.a
 	objcopy --wildcard --keep-global-symbol='highwater_*' \

@@ -3,3 +3,4 @@
 mod common;
 mod header;
 mod installed;
+mod start;

@@ -1,5 +1,6 @@
 //! Programs of the tests.
 
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -7,6 +8,19 @@ use std::time::Duration;
 
 /// The directory of this package.
 pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The directory where cargo has put the libraries of this build: that of the test program.
+pub(crate) fn built() -> PathBuf {
+    let program = std::env::current_exe().expect("this program");
+    program.parent().expect("beside the libraries").to_owned()
+}
+
+/// Removes what the environment, and a `make test` that runs this, say to `make`.
+pub(crate) fn without_variables_of_make(command: &mut Command) {
+    for name in ["MAKEFLAGS", "MAKELEVEL", "LIBDIR", "INCLUDEDIR", "DESTDIR"] {
+        command.env_remove(name);
+    }
+}
 
 /// Runs a program to its end.
 ///

@@ -1,6 +1,6 @@
 //! C programs, built with what `make c-files` installs, in every way that it offers.
 
-use crate::common::{ROOT, ended, run};
+use crate::common::{ROOT, built, ended, run, without_variables_of_make};
 use highwater_platform::testing::skip_or_fail;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -29,16 +29,11 @@ impl Tree {
     /// Installs this build, as a packager does.
     fn new() -> Tree {
         let dir = tempfile::tempdir().expect("a directory");
-        let built = std::env::current_exe().expect("this program");
-        let built = built.parent().expect("beside the libraries");
         let mut make = Command::new("make");
         make.args(["--silent", "--directory"]).arg(Path::new(ROOT).join("../..")).arg("c-files");
-        // Of the environment, and of a `make test` that runs this.
-        for name in ["MAKEFLAGS", "MAKELEVEL", "LIBDIR", "INCLUDEDIR"] {
-            make.env_remove(name);
-        }
+        without_variables_of_make(&mut make);
         let variable = |name: &str, value: &Path| format!("{name}={}", value.display());
-        make.arg(variable("C_LIBRARIES", built)).arg(format!("PREFIX={PREFIX}"));
+        make.arg(variable("C_LIBRARIES", &built())).arg(format!("PREFIX={PREFIX}"));
         ended(&run(make.arg(variable("DESTDIR", dir.path()))));
         Tree { dir }
     }

@@ -8,6 +8,7 @@
 //! ctl.rs     highwater ctl     session
 //! top/       highwater top     session, samples -> screen
 //! doctor.rs  highwater doctor  machine (what this machine allows, and what to change)
+//! manual.rs  highwater manual  man pages and completions, for the installation
 //! ```
 //! One file per subcommand, and one per check. A command that cannot run ends with a [`Refusal`]:
 //! one line with the reason and the remedy, and exit status 2.
@@ -22,6 +23,7 @@ mod faults;
 mod ls;
 mod machine;
 mod malloc_figures;
+mod manual;
 mod options;
 mod preload;
 mod probe;
@@ -59,6 +61,7 @@ enum Command {
     Ctl(ctl::Ctl),
     Top(top::Top),
     Doctor(doctor::Doctor),
+    Manual(manual::Manual),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Ctl(ctl) => ctl.execute(),
         Command::Top(top) => top.execute(),
         Command::Doctor(doctor) => doctor.execute(),
+        Command::Manual(manual) => manual.execute(Cli::command()),
     })
 }
 

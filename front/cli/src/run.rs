@@ -16,7 +16,7 @@ use crate::session::{self, Description, SessionName};
 use crate::totals::Totals;
 use crate::unserved::Unserved;
 use crate::{Refusal, machine, options, preload, program, summary, swap};
-use clap::Args;
+use clap::{Args, ValueHint};
 use highwater_command::say;
 use highwater_devices::Seal;
 use highwater_mm::Config;
@@ -146,7 +146,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "WAY", default_value_t = Mapping::Auto, hide = true)]
     mapping: Mapping,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM",
+        value_hint = ValueHint::CommandWithArguments)]
     program: Vec<OsString>,
 }
 

@@ -67,6 +67,8 @@ mod seal;
 mod shares;
 #[path = "programs/shortage.rs"]
 mod shortage;
+#[path = "programs/start.rs"]
+mod start;
 #[path = "programs/strangers.rs"]
 mod strangers;
 #[path = "programs/tools.rs"]

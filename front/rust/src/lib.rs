@@ -47,3 +47,8 @@ pub use page::{PageMut, PageRef};
 pub use statistics::Statistics;
 pub use stream::{Reader, Writer};
 pub use vec::PagedVec;
+
+/// The program of the first page compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/start-rust.md")]
+mod start {}
