@@ -29,10 +29,11 @@ use crate::end::end;
 use crate::mapped::Mapped;
 use crate::process::{self, Process, SPACE};
 use crate::regions::Regions;
-use crate::serve::{Plan, open_devices};
+use crate::serve::Plan;
 use crate::signals::Blocked;
 use crate::{
     calls, descriptors, forking, heap, helper, memory, program, sharing, stack, start, streams,
+    swap_set,
 };
 use highwater_devices::Device;
 use highwater_mm::{Frozen, Snapshot};
@@ -252,7 +253,8 @@ fn pass_on(process: &Process, snapshot: Snapshot, left: usize) -> Result<Passed,
     let regions = regions.clone();
     let (read, hold) = pipe().map_err(|error| format!("no pipe: {error}"))?;
     let platform = process.manager.platform();
-    let own = has_given_up(program).then(|| open_devices(&process.settings)).transpose()?;
+    let open = || swap_set::open_all(&process.settings, process.share.as_deref());
+    let own = has_given_up(program).then(open).transpose()?;
     // Until `make_child`: the fork is to copy their keys.
     own.iter().flatten().flatten().for_each(|device| device.pause());
     let theirs = platform.devices().fixed().into_iter().skip(left).flatten();
@@ -404,18 +406,9 @@ fn make_child(
 ) -> Result<Process, String> {
     let platform = old.manager.platform();
     let theirs = platform.devices().fixed().into_iter().skip(saved.left);
-    let mut devices: Vec<_> = theirs.map(|place| place.map(|device| device.inherit())).collect();
-    let inherited = devices.len();
-    match saved.devices {
-        Some(opened) => {
-            opened.iter().flatten().for_each(|device| device.resume());
-            devices.extend(opened);
-        }
-        None => devices.extend(open_devices(&old.settings)?),
-    }
-    if devices.len() > usize::from(u8::MAX) {
-        return Err("255 generations of processes hold swapped pages".into());
-    }
+    let inherited = theirs.map(|place| place.map(|device| device.inherit())).collect();
+    let opened = saved.devices;
+    opened.iter().flatten().flatten().for_each(|device| device.resume());
     // SAFETY: the copy of this process, at its number in the parent's helper.
     let source = platform.source().descriptor().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     let delivery = platform.delivery(SPACE);
@@ -425,8 +418,8 @@ fn make_child(
     let plan = Plan {
         settings: old.settings.clone(),
         program,
-        devices,
         inherited,
+        opened,
         source: Source::of(source, platform.source().faults()),
         placement: Placement { site, delivery },
         pages: old.pages,
