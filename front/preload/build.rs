@@ -11,10 +11,15 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
 }
 
-/// Links the unwinder into the library, where there is one to link. Otherwise each program that
-/// does not use libgcc_s itself loads it for Highwater, which takes 0.1 ms.
+/// Links the unwinder into the library, where the compiler of this machine has one and builds for
+/// this machine. Otherwise each program that does not use libgcc_s itself loads it for Highwater,
+/// which takes 0.1 ms.
 fn link_unwinder() {
     const ARCHIVE: &str = "libgcc_eh.a";
+    let of = |variable| std::env::var(variable).ok();
+    if of("HOST") != of("TARGET") {
+        return;
+    }
     let found = Command::new("cc").arg(format!("-print-file-name={ARCHIVE}")).output();
     let Some(path) = found.ok().and_then(|found| String::from_utf8(found.stdout).ok()) else {
         return;
