@@ -9,7 +9,7 @@ HIGHWATER_LAB ?= $(CARGO_TARGET_DIR)/release/highwater-lab
 PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
 .PHONY: help build lab install install-c c c-files test test-modes test-programs demo
-.PHONY: bench bench-arrays bench-programs python package venv tools clean
+.PHONY: bench bench-arrays bench-forks bench-programs python package venv tools clean
 .PHONY: deb tarball test-packages book
 
 help:
@@ -27,6 +27,8 @@ help:
 	@echo "make bench    what a page fault costs, beside the kernel's swap on zram (10 minutes)"
 	@echo "make bench-arrays"
 	@echo "              NumPy on 512 MiB in 128 MiB, beside numpy.memmap (3 minutes)"
+	@echo "make bench-forks"
+	@echo "              fork, exec and posix_spawn, beside the same without Highwater (1 minute)"
 	@echo "make bench-programs"
 	@echo "              sort, NumPy, redis, Python in a third of their memory, beside the kernel's"
 	@echo "              swap (10 minutes)"
@@ -162,6 +164,10 @@ bench: lab
 # OPTIONS as in demo/arrays.py. Needs root for the limits.
 bench-arrays: package
 	.venv/bin/python demo/arrays.py $(OPTIONS)
+
+# HIGHWATER names another build; OPTIONS as in demo/forks.py.
+bench-forks: build
+	demo/forks.py --ours $(HIGHWATER) $(OPTIONS)
 
 # HIGHWATER names another build; OPTIONS as in demo/real_work.py.
 bench-programs: build venv

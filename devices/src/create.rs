@@ -1,7 +1,7 @@
 //! Creates the file of a device: unlinked, readable by its owner only, sparse, and checked.
 //!
 //! ```text
-//! dir:   O_TMPFILE, or a random name created and unlinked  ->  probe: does O_DIRECT work?
+//! dir:   O_TMPFILE, or a random name created and unlinked  ->  does O_DIRECT work?
 //! file:  the given name created with O_EXCL and unlinked   ->  check the length against free space
 //! ```
 
@@ -11,7 +11,7 @@ use crate::sys::transfer;
 use highwater_platform::Direction;
 use highwater_units::{Bytes, PAGE_SIZE};
 use libc::iovec;
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, fstatfs, fstatvfs};
+use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, fstatfs, fstatvfs, statx};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -44,11 +44,12 @@ pub(crate) fn create(spec: &Spec) -> Result<File, Reason> {
     let file = file.map_err(|error| Reason::from_io("create the file", &error))?;
     check_size(&file, spec.size())?;
     choose_caching(&file)?;
-    let resize = |len| file.set_len(len).map_err(|e| Reason::from_io("extend the file", &e));
-    // To zero first, so that the block that the probe wrote becomes a hole again.
-    resize(0)?;
-    resize(Bytes::of_pages(u64::from(spec.pages())).0)?;
+    resize(&file, Bytes::of_pages(u64::from(spec.pages())).0)?;
     Ok(file)
+}
+
+fn resize(file: &File, len: u64) -> Result<(), Reason> {
+    file.set_len(len).map_err(|error| Reason::from_io("extend the file", &error))
 }
 
 fn create_unnamed(dir: &Path) -> io::Result<File> {
@@ -123,13 +124,30 @@ pub(crate) fn is_in_memory(file: &File) -> bool {
 }
 
 /// Bypasses the page cache where that works: cached swap pages would count against the same memory
-/// limit. Some file systems accept the flag and then fail transfers, so a probe decides.
+/// limit. Some file systems accept the flag and then fail transfers. If the kernel does not say
+/// what it supports, a probe decides, which waits for the disk twice. Leaves the file empty.
 fn choose_caching(file: &File) -> Result<(), Reason> {
-    if set_direct(file, OFlags::DIRECT).is_ok() && probe(file).is_ok() {
+    let direct = set_direct(file, OFlags::DIRECT).is_ok();
+    if direct && supports_direct_pages(file) {
         return Ok(());
     }
-    let failed = |errno| Reason::from_errno("write to the file", errno);
-    set_direct(file, OFlags::empty()).and_then(|()| probe(file)).map_err(failed)
+    if !(direct && probe(file).is_ok()) {
+        let failed = |errno| Reason::from_errno("write to the file", errno);
+        set_direct(file, OFlags::empty()).and_then(|()| probe(file)).map_err(failed)?;
+    }
+    // The block that the probe wrote becomes a hole again.
+    resize(file, 0)
+}
+
+/// Whether the kernel says that single pages can be moved with O_DIRECT. Since Linux 6.1 it does,
+/// on most file systems.
+fn supports_direct_pages(file: &File) -> bool {
+    let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    found.is_ok_and(|found| {
+        let told = found.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+        let [memory, offset] = [found.stx_dio_mem_align, found.stx_dio_offset_align];
+        told && [memory, offset].iter().all(|align| (1..=PAGE_SIZE as u32).contains(align))
+    })
 }
 
 /// Turns O_DIRECT on (`OFlags::DIRECT`) or off (empty) for a file that is not used yet.

@@ -13,7 +13,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{self, Ordering};
 
 /// An integer that fits into an atomic word.
-pub trait Int: Copy + Eq + Ord + Debug + Send + Sync + 'static {
+pub trait Int: Copy + Eq + Ord + Debug + Default + Send + Sync + 'static {
     /// The standard library's atomic of this size.
     type Std: Atomic<Self>;
 }
@@ -91,6 +91,14 @@ pub trait Atomic<T: Int>: Send + Sync + 'static {
 pub trait Atomics {
     /// The platform's atomic word.
     type Atomic<T: Int>: Atomic<T>;
+
+    /// A table of `len` words of value 0.
+    ///
+    /// Cost: none for words that are not used. Tables are as long as the highest budget that a
+    /// process may have, and most processes use little of it.
+    fn zeros<T: Int>(len: usize) -> Vec<Self::Atomic<T>> {
+        (0..len).map(|_| Atomic::new(T::default())).collect()
+    }
 }
 
 /// Implements [`Atomic`] for the standard library's atomics.

@@ -63,6 +63,11 @@ pub(crate) fn guard_others(descriptors: &[RawFd]) {
     GUARDED[1..].iter().zip(descriptors).for_each(|(place, fd)| place.store(*fd, Release));
 }
 
+/// Ends the guard of descriptors besides the channel, which stay open.
+pub(crate) fn release_others() {
+    GUARDED[1..].iter().for_each(|place| place.store(NONE, Release));
+}
+
 /// The channel.
 pub(crate) fn guarded() -> Option<RawFd> {
     Some(GUARDED[0].load(Acquire)).filter(|descriptor| *descriptor != NONE)

@@ -29,10 +29,12 @@ use crate::end::end;
 use crate::mapped::Mapped;
 use crate::process::{self, Process, SPACE};
 use crate::regions::Regions;
-use crate::serve::{Plan, open_devices};
+use crate::registered::Registered;
+use crate::serve::Plan;
 use crate::signals::Blocked;
 use crate::{
-    calls, descriptors, forking, heap, helper, memory, program, sharing, stack, start, streams,
+    calls, descriptors, forking, gate, heap, helper, later, memory, program, sharing, stack, start,
+    streams, swap_set,
 };
 use highwater_devices::Device;
 use highwater_mm::{Frozen, Snapshot};
@@ -43,15 +45,14 @@ use highwater_session::Forked;
 use highwater_uffd::api::Source;
 use highwater_uffd::{Delivery, Placement, Site};
 use highwater_units::{PAGE_SIZE, Vpn};
+use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use std::cell::UnsafeCell;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::Ordering::Release;
 use std::sync::{Arc, PoisonError, RwLockWriteGuard};
-use std::time::{Duration, Instant};
 
 /// State from before a fork that is needed after it.
 struct Passage {
@@ -104,58 +105,6 @@ struct Passed {
     /// ... and in the program; empty if the program had no room.
     received: Vec<OwnedFd>,
     registered: Registered,
-}
-
-/// A word shared by parent and child, set when the child's pages are registered.
-struct Registered(*const AtomicU32);
-
-// SAFETY: an address of shared memory.
-unsafe impl Send for Registered {}
-
-/// How long a parent waits for its child to register, which may be stopped, for instance by a
-/// debugger.
-const REGISTERED_MAX: Duration = Duration::from_secs(1);
-
-impl Registered {
-    fn new() -> Result<Registered, String> {
-        let (access, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-        let none = ptr::null_mut::<u8>();
-        // SAFETY: a new mapping.
-        match unsafe { libc::syscall(libc::SYS_mmap, none, PAGE_SIZE, access, flags, -1, 0usize) } {
-            -1 => Err(io::Error::last_os_error().to_string()),
-            address => Ok(Registered(ptr::with_exposed_provenance(address as usize))),
-        }
-    }
-
-    fn word(&self) -> &AtomicU32 {
-        // SAFETY: a page of zeros, mapped as long as this lives.
-        unsafe { &*self.0 }
-    }
-
-    fn set(&self) {
-        self.word().store(1, Release);
-        // SAFETY: an aligned live word. Waiters are in another process.
-        unsafe { libc::syscall(libc::SYS_futex, self.0, libc::FUTEX_WAKE, i32::MAX) };
-    }
-
-    fn wait(&self) {
-        let until = Instant::now() + REGISTERED_MAX;
-        while self.word().load(Acquire) == 0 && Instant::now() < until {
-            let period = libc::timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-            // SAFETY: an aligned live word, and a time.
-            unsafe {
-                libc::syscall(libc::SYS_futex, self.0, libc::FUTEX_WAIT, 0, &raw const period)
-            };
-        }
-    }
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made above.
-        unsafe { sys::unmap(self.0.cast_mut().cast(), PAGE_SIZE) };
-    }
 }
 
 /// State of the fork under way. Only the forking thread accesses it.
@@ -252,7 +201,8 @@ fn pass_on(process: &Process, snapshot: Snapshot, left: usize) -> Result<Passed,
     let regions = regions.clone();
     let (read, hold) = pipe().map_err(|error| format!("no pipe: {error}"))?;
     let platform = process.manager.platform();
-    let own = has_given_up(program).then(|| open_devices(&process.settings)).transpose()?;
+    let open = || swap_set::open_all(&process.settings, process.share.as_deref());
+    let own = has_given_up(program).then(open).transpose()?;
     // Until `make_child`: the fork is to copy their keys.
     own.iter().flatten().flatten().for_each(|device| device.pause());
     let theirs = platform.devices().fixed().into_iter().skip(left).flatten();
@@ -299,19 +249,21 @@ extern "C" fn parent() {
         (snapshot, passed)
     });
     drop(heap);
+    let mut saved = saved.ok();
+    let waits = saved.as_ref().is_some_and(|(_, passed)| passed.must_register(process));
+    drop(saved.as_mut().map(|(_, passed)| mem::take(&mut passed.received)));
     // In the helper: a filter of the program may forbid to ask for random bytes.
-    process.in_helper(|| process.manager.platform().devices().resume());
+    process.in_helper(|| {
+        process.manager.platform().devices().resume();
+        if !waits {
+            leave_to_child(process, saved.take());
+        }
+    });
     memory::step_back();
     forking::returned();
-    if let Ok((snapshot, passed)) = saved {
-        passed.wait_for_child(process);
-        let Passed { devices, read, hold, received, .. } = passed;
-        drop(received);
-        process.in_helper(|| {
-            // The child's helper has copies, or gets those that the child has.
-            drop((hold, devices));
-            process.reporter.children().add(read, snapshot);
-        });
+    if let Some((_, passed)) = &saved {
+        passed.registered.wait();
+        process.in_helper(|| leave_to_child(process, saved.take()));
     }
     forking::registered();
     drop(blocked);
@@ -321,14 +273,20 @@ extern "C" fn parent() {
 }
 
 impl Passed {
-    /// Waits until the child is registered, if its helper takes descriptors from this process's, or
-    /// if another process that reads the child gets what is missing there.
-    fn wait_for_child(&self, process: &Process) {
+    /// Whether the parent waits until the child is registered: its helper takes descriptors from
+    /// this process's, or another process that reads the child gets what is missing there.
+    fn must_register(&self, process: &Process) -> bool {
         let has_copies = self.received.len() == self.wanted.len();
         let is_read = process.manager.platform().delivery(SPACE) == Delivery::Handler;
-        if is_read || !has_copies {
-            self.registered.wait();
-        }
+        is_read || !has_copies
+    }
+}
+
+/// In the helper, once the child has copies of the descriptors.
+fn leave_to_child(process: &Process, saved: Option<(Snapshot, Passed)>) {
+    if let Some((snapshot, passed)) = saved {
+        drop((passed.hold, passed.devices));
+        process.reporter.children().add(passed.read, snapshot);
     }
 }
 
@@ -341,46 +299,138 @@ extern "C" fn child() {
     start::withdraw();
     Service::forget_inherited();
     descriptors::close_guarded();
-    match saved.and_then(|saved| be_served(old, saved, &blocked)) {
-        Ok(process) => {
-            start::publish(process);
-            match heap {
-                heap::Found::Interrupted => heap::abandon(),
-                whole @ heap::Found::Whole(_) => {
-                    drop(whole);
-                    heap::inherit();
-                }
+    match saved.and_then(|saved| go_on(old, saved, &heap, &blocked)) {
+        Ok(()) => match heap {
+            heap::Found::Interrupted => heap::abandon(),
+            whole @ heap::Found::Whole(_) => {
+                drop(whole);
+                heap::inherit();
             }
-        }
-        Err(reason) => end(&format!("a forked child cannot be served: {reason}")),
+        },
+        Err(reason) => end_unserved(&reason),
     }
     forking::end();
     drop(blocked);
 }
 
-/// Starts a helper of the child's own. The parent's manager in this process is never touched or
-/// freed again: its threads do not exist here, and its locks may be held.
-fn be_served(
+fn end_unserved(reason: &str) -> ! {
+    end(&format!("a forked child cannot be served: {reason}"))
+}
+
+/// When a child gets a manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// Before fork returns in it.
+    Now,
+    /// At its first need (later.rs).
+    AtNeed,
+}
+
+/// Decides. A later start must find what it takes: descriptors, rights, and pages as they were at
+/// the fork. Until then missing pages must raise SIGBUS.
+fn start_of(old: &Process, passed: &Passed, heap: &heap::Found) -> Start {
+    let platform = old.manager.platform();
+    let has_all = passed.received.len() == passed.wanted.len()
+        && passed.wanted.len() < descriptors::OTHERS_MAX
+        && platform.source().descriptor().is_none();
+    let is_plain = passed.files.is_empty() && passed.regions.inherited.is_empty();
+    let is_free = passed.devices.is_none() && !gate::may_be_restricted();
+    let signals = platform.delivery(SPACE) == Delivery::InThread;
+    let is_whole = matches!(heap, heap::Found::Whole(_));
+    if has_all && is_plain && is_free && signals && is_whole { Start::AtNeed } else { Start::Now }
+}
+
+/// A child that is served at its first need.
+struct Waiting {
+    old: &'static Process,
+    passed: Passed,
+    site: Site,
+    pid: u32,
+}
+
+/// Set in a child, before [`later::put_off`]; taken by the one thread that then serves it.
+struct WaitingCell(UnsafeCell<Option<Waiting>>);
+
+// SAFETY: as said above.
+unsafe impl Sync for WaitingCell {}
+
+static WAITING: WaitingCell = WaitingCell(UnsafeCell::new(None));
+
+/// Lets the child run on. The parent's manager in this process is never touched or freed again: its
+/// threads do not exist here, and its locks may be held.
+fn go_on(
     old: &'static Process,
     saved: Saved,
+    heap: &heap::Found,
     blocked: &Blocked,
-) -> Result<&'static Process, String> {
+) -> Result<(), String> {
     // First of all: another mapping could get the addresses that the range left free.
     let (base, pages) = old.extent();
-    let Saved { frozen, passed: mut saved, .. } = saved;
+    let Saved { frozen, mut passed, .. } = saved;
     let inherited = sharing::inherited(&frozen);
-    let parts = sharing::without(&saved.regions.own_parts(Vpn(pages)), &inherited);
+    let parts = sharing::without(&passed.regions.own_parts(Vpn(pages)), &inherited);
     parts.iter().try_for_each(|part| reserve(base, *part)).map_err(|error| error.to_string())?;
-    let received = mem::take(&mut saved.received);
+    let pid = std::process::id();
+    if start_of(old, &passed, heap) == Start::AtNeed
+        && let Ok(uffd) = old.manager.platform().register_ahead(SPACE, &parts, &inherited)
+    {
+        let by = descriptors::raise(uffd).into_raw_fd();
+        passed.received = passed.received.into_iter().map(descriptors::raise).collect();
+        let received = passed.received.iter().map(AsRawFd::as_raw_fd);
+        descriptors::guard_others(&received.chain([by]).collect::<Vec<_>>());
+        let site = Site::Registered { address: base, by };
+        // SAFETY: the child's only thread.
+        unsafe { *WAITING.0.get() = Some(Waiting { old, passed, site, pid }) };
+        let first = base as usize;
+        later::put_off(first..first + pages as usize * PAGE_SIZE, serve_waiting);
+        start::put_off_child();
+        return Ok(());
+    }
+    let site = Site::At { address: base, parts, inherited };
+    start::publish(be_served(Waiting { old, passed, site, pid }, blocked)?);
+    Ok(())
+}
+
+/// Serves a child that waited, maybe in a child of vfork, which has its memory.
+fn serve_waiting(blocked: &Blocked) {
+    // SAFETY: later.rs calls this in one thread, once after each `put_off`.
+    let waiting = unsafe { (*WAITING.0.get()).take() }.expect("a child waits");
+    let pid = waiting.pid;
+    if pid != std::process::id() && !helper::shares_memory(pid) {
+        end_unserved("it was made past the C library");
+    }
+    start::withdraw();
+    descriptors::release_others();
+    match be_served(waiting, blocked) {
+        Ok(process) => start::publish(process),
+        Err(reason) => end_unserved(&reason),
+    }
+}
+
+/// Starts a helper of the child's own.
+fn be_served(waiting: Waiting, blocked: &Blocked) -> Result<&'static Process, String> {
+    let Waiting { old, mut passed, site, pid } = waiting;
+    let received = mem::take(&mut passed.received);
     let here: Vec<RawFd> = received.iter().map(AsRawFd::as_raw_fd).collect();
-    let passed = here.clone();
-    let above = saved.wanted.iter().max().map_or(3, |most| most + 1);
-    let process = helper::start(blocked, &passed, above, move |program| {
-        take_descriptors(here, &saved).map_err(|error| format!("descriptors: {error}"))?;
-        make_child(old, saved, program, Site::At { address: base, parts, inherited })
+    let registered = match site {
+        Site::Registered { by, .. } => Some(by),
+        Site::At { .. } | Site::Anywhere => None,
+    };
+    let all: Vec<RawFd> = here.iter().copied().chain(registered).collect();
+    let above = passed.wanted.iter().max().map_or(3, |most| most + 1);
+    let process = helper::start(blocked, pid, &all, above, move |program| {
+        let site = match site {
+            Site::Registered { address, by } => {
+                Site::Registered { address, by: highwater_os::helper::lift(by, above) }
+            }
+            site => site,
+        };
+        take_descriptors(here, &passed).map_err(|error| format!("descriptors: {error}"))?;
+        make_child(old, passed, program, site)
     });
     // The helper has copies.
-    received.into_iter().for_each(|fd| descriptors::close_raw(fd.into_raw_fd()));
+    let received = received.into_iter().map(IntoRawFd::into_raw_fd);
+    received.chain(registered).for_each(descriptors::close_raw);
     process
 }
 
@@ -404,29 +454,22 @@ fn make_child(
 ) -> Result<Process, String> {
     let platform = old.manager.platform();
     let theirs = platform.devices().fixed().into_iter().skip(saved.left);
-    let mut devices: Vec<_> = theirs.map(|place| place.map(|device| device.inherit())).collect();
-    let inherited = devices.len();
-    match saved.devices {
-        Some(opened) => {
-            opened.iter().flatten().for_each(|device| device.resume());
-            devices.extend(opened);
-        }
-        None => devices.extend(open_devices(&old.settings)?),
-    }
-    if devices.len() > usize::from(u8::MAX) {
-        return Err("255 generations of processes hold swapped pages".into());
-    }
+    let inherited = theirs.map(|place| place.map(|device| device.inherit())).collect();
+    let opened = saved.devices;
+    opened.iter().flatten().flatten().for_each(|device| device.resume());
     // SAFETY: the copy of this process, at its number in the parent's helper.
     let source = platform.source().descriptor().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     let delivery = platform.delivery(SPACE);
+    // The parent may have ended since, and another process may have its entry of the budget.
+    let parent = old.share.as_ref().filter(|_| is_alive(saved.helper)).map(|share| share.index());
     let Passed { snapshot, regions, protected, files, holds, registered, .. } = saved;
     // The owner of these descriptors is the parent's, and is never dropped here.
     mem::forget((saved.read, saved.hold));
     let plan = Plan {
         settings: old.settings.clone(),
         program,
-        devices,
         inherited,
+        opened,
         source: Source::of(source, platform.source().faults()),
         placement: Placement { site, delivery },
         pages: old.pages,
@@ -434,7 +477,7 @@ fn make_child(
         holds,
         forked: Forked {
             pages: snapshot.resident().iter().map(|range| range.end.0 - range.first.0).sum(),
-            parent: old.share.as_ref().map(|share| share.index()),
+            parent,
         },
     };
     let child = Process::serve(plan, |manager| {
@@ -454,6 +497,11 @@ fn make_child(
     taken.map_err(|error| format!("a file cannot be mapped: {error}"))?;
     child.heed_inheritance();
     Ok(child)
+}
+
+fn is_alive(pid: i32) -> bool {
+    let pid = rustix::process::Pid::from_raw(pid);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// Maps pages of the range at `base`, which were not inherited.

@@ -83,13 +83,15 @@ impl Answer {
     }
 }
 
-/// Starts a helper that inherits the descriptors `passed`, and whose own descriptors have numbers
-/// from `above`. The helper makes a Process by `make` and serves it. Signals are blocked.
+/// Starts a helper of the program `pid`, which has this memory. The helper inherits the descriptors
+/// `passed`, and its own have numbers from `above`. It makes a Process by `make` and serves it.
+/// Signals are blocked.
 ///
 /// # Errors
 /// Why this process cannot be served, in one line.
 pub(crate) fn start(
     _: &Blocked,
+    pid: u32,
     passed: &[RawFd],
     above: RawFd,
     make: impl FnOnce(Program) -> Result<Process, String> + Send + 'static,
@@ -103,7 +105,7 @@ pub(crate) fn start(
     let answer: &'static Answer =
         Box::leak(Box::new(Answer { given: AtomicU32::new(0), result: UnsafeCell::new(None) }));
     let keep = passed.iter().copied().chain(own).collect();
-    let guardian = helper::start(keep, above, move |program| {
+    let guardian = helper::start(pid, keep, above, move |program| {
         // SAFETY: the helper's copy, which nothing else owns.
         let owned = |fd| unsafe { OwnedFd::from_raw_fd(helper::lift(fd, above)) };
         lead(program, own.map(owned), answer, make);
@@ -207,6 +209,12 @@ fn allow_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Whether another process has the memory of this one.
+pub(crate) fn shares_memory(pid: u32) -> bool {
+    NONCE.store(std::process::id() ^ 0x5bd1_e995, Release);
+    use_of_memory(pid.cast_signed()) == Use::Used
 }
 
 /// A number that only this memory has at its address.

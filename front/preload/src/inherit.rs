@@ -71,6 +71,11 @@ impl Inherited {
         }
     }
 
+    /// Whether a child gets all pages.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The ranges with advice.
     pub(crate) fn in_child(&self) -> Vec<(Range, Inheritance)> {
         self.within(Range { first: Vpn(0), end: Vpn(u64::MAX) })

@@ -81,13 +81,12 @@ fn object(heap: &'static Heap, size: usize, align: usize) -> *mut c_void {
         0..=16 => Some(heap::class_of(size)),
         _ => heap::aligned_class_of(size, align.next_power_of_two()),
     };
-    match (class, process::running()) {
-        (Some(class), _) => {
+    match class {
+        Some(class) => {
             let object = heap.alloc(class);
             if object.is_null() { no_memory() } else { object.cast() }
         }
-        (None, Some(process)) => block(process, size, align),
-        (None, None) => no_memory(),
+        None => process::running().map_or_else(no_memory, |process| block(process, size, align)),
     }
 }
 

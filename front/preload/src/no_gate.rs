@@ -33,6 +33,10 @@ pub(crate) fn exchange_mask(mask: u64) -> u64 {
     mask
 }
 
+pub(crate) fn may_be_restricted() -> bool {
+    false
+}
+
 pub(crate) fn is_on() -> bool {
     false
 }

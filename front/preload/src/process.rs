@@ -7,6 +7,7 @@ use crate::calls::Calls;
 use crate::changes::Changes;
 use crate::dump::Dump;
 use crate::hints::Hints;
+use crate::later;
 use crate::mapped::Files;
 use crate::regions::{Regions, Use};
 use crate::report::Reporter;
@@ -75,8 +76,19 @@ pub(crate) struct Process {
     pub(crate) _serving: Serving,
 }
 
-/// This process if it is served.
+/// This process if it is served. A forked child that has not needed that so far is served from now
+/// on.
+#[inline]
 pub(crate) fn running() -> Option<&'static Process> {
+    already_running().or_else(|| {
+        later::begin();
+        already_running()
+    })
+}
+
+/// This process if it is served now.
+#[inline]
+pub(crate) fn already_running() -> Option<&'static Process> {
     // SAFETY: the pointer is null or a Process that was leaked: it lives as long as the process.
     unsafe { PROCESS.load(Acquire).as_ref() }
 }
@@ -90,6 +102,9 @@ pub(crate) fn set_running(process: Option<&'static Process>) {
 
 /// This process if it is served and the address is in its range.
 pub(crate) fn holding(address: usize) -> Option<&'static Process> {
+    if already_running().is_none() && !later::holds(address) {
+        return None;
+    }
     running().filter(|process| process.holds(address))
 }
 

@@ -13,7 +13,7 @@ use crate::report::Reporter;
 use crate::serving::Serving;
 use crate::unpaged::Unpaged;
 use crate::{dump, gate, heap, malloc, ranges, swap_room, swap_set};
-use highwater_devices::{Area, Device};
+use highwater_devices::Device;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range, Unadopted};
 use highwater_os::helper::Program as Served;
@@ -32,10 +32,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
     pub(crate) program: Served,
-    /// By number; `None`: a vacant place.
-    pub(crate) devices: Vec<Option<Box<dyn Device>>>,
-    /// How many of the devices, from the first, belong to an ancestor.
-    pub(crate) inherited: usize,
+    /// The devices of ancestors, by number; `None`: a vacant place.
+    pub(crate) inherited: Vec<Option<Box<dyn Device>>>,
+    /// Its own devices, if they are open already.
+    pub(crate) opened: Option<Vec<Option<Box<dyn Device>>>>,
     pub(crate) source: Source,
     pub(crate) placement: Placement,
     /// Length of the range.
@@ -48,7 +48,6 @@ pub(crate) struct Plan {
 
 impl Process {
     pub(crate) fn start(settings: Settings, program: Served) -> Result<Process, String> {
-        let devices = open_devices(&settings)?;
         let pages = ranges::pages_for(&settings);
         let regions = Regions::new(pages - 1);
         let (site, source) = match settings.system_calls {
@@ -56,17 +55,16 @@ impl Process {
             SystemCalls::Copies => (site_of_gate(pages)?, Source::find(Faults::UserMode)),
         };
         let placement = Placement { site, delivery: delivery(&settings) };
-        let (inherited, holds) = (0, Vec::new());
         let plan = Plan {
             settings,
             program,
-            devices,
-            inherited,
+            inherited: Vec::new(),
+            opened: None,
             source,
             placement,
             pages,
             regions,
-            holds,
+            holds: Vec::new(),
             forked: Forked::default(),
         };
         Process::serve(plan, |_| Unadopted::default())
@@ -78,12 +76,18 @@ impl Process {
         plan: Plan,
         fill: impl FnOnce(&Manager<Uffd>) -> Unadopted,
     ) -> Result<Process, String> {
-        let Plan { settings, program, devices, inherited, source, .. } = plan;
+        let Plan { settings, program, inherited: mut devices, opened, source, .. } = plan;
         let Plan { placement, pages, regions, holds, forked, .. } = plan;
         let file = Reporter::file(&settings, program.pid);
         let memory = Memory::of(&settings, file.as_ref(), forked)?;
-        let own = &devices[inherited..];
-        memory.share.iter().try_for_each(|share| swap_room::share(share, own))?;
+        let open = || swap_set::open_all(&settings, memory.share.as_deref());
+        let own = opened.map_or_else(open, Ok)?;
+        memory.share.iter().try_for_each(|share| swap_room::share(share, &own))?;
+        let inherited = devices.len();
+        devices.extend(own);
+        if devices.len() > usize::from(u8::MAX) {
+            return Err("255 generations of processes hold swapped pages".into());
+        }
         let platform = platform(&settings, &memory, devices, source)?;
         let delivery = placement.delivery;
         platform.place(SPACE, placement);
@@ -196,16 +200,6 @@ fn site_of_gate(pages: u64) -> Result<Site, String> {
         .map_err(|error| format!("its place for paged memory is taken: {error}"))?;
     let (address, parts) = (gate::RANGE.start as u64, vec![(Vpn(0), Vpn(pages))]);
     Ok(Site::At { address, parts, inherited: Vec::new() })
-}
-
-/// The swap devices of a new process, and vacant places for more.
-///
-/// # Errors
-/// A device cannot be opened.
-pub(crate) fn open_devices(settings: &Settings) -> Result<Vec<Option<Box<dyn Device>>>, String> {
-    let open =
-        |area: Option<Area>| area.map(|area| swap_set::open(&area, settings.seal)).transpose();
-    swap_set::areas(settings).into_iter().map(open).collect()
 }
 
 /// The program's regions, as the server sees them.

@@ -104,7 +104,10 @@ fn start() -> Option<&'static Process> {
         Ok(Some(settings)) => {
             pins::look_at_inherited();
             Some(prepare(&settings).and_then(|()| {
-                helper::start(&blocked, &[], 3, move |program| Process::start(settings, program))
+                let pid = std::process::id();
+                helper::start(&blocked, pid, &[], 3, move |program| {
+                    Process::start(settings, program)
+                })
             }))
         }
         Err(error) => Some(Err(error)),
@@ -167,6 +170,13 @@ pub(crate) fn withdraw() {
     STARTS.set(true);
     STATE.store(STARTING, Release);
     set_running(None);
+}
+
+/// In a forked child that is served when it needs that: requests find out whether it is
+/// (`later.rs`).
+pub(crate) fn put_off_child() {
+    STATE.store(RUNNING, Release);
+    STARTS.set(false);
 }
 
 /// In a forked child whose parent was not served: cancels the start that another thread had begun.

@@ -19,7 +19,7 @@ use crate::swap_room;
 use highwater_devices::{Area, Device, Seal};
 use highwater_mm::{FaultError, SwapPart, Swapoff, SwapoffOutcome};
 use highwater_os::{spawn, sys};
-use highwater_session::{Budget, Settings, Share, SwapFailure, SwapItem, Wanted};
+use highwater_session::{Settings, Share, SwapFailure, SwapItem, Wanted};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{AcqRel, Release};
 use std::sync::{Arc, PoisonError};
@@ -29,26 +29,34 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The devices of a new process by their places; `None`: vacant.
-pub(crate) fn areas(settings: &Settings) -> Vec<Option<Area>> {
-    let budget = match (settings.memory_max, &settings.run_dir) {
-        (Some(_), Some(dir)) => Budget::open(dir).ok(),
-        _ => None,
-    };
+fn areas(settings: &Settings, share: Option<&Share>) -> Vec<Option<Area>> {
     let used = |item: Option<SwapItem>| {
         item.filter(|item| item.wanted == Wanted::Used).map(|item| item.area)
     };
-    match budget {
-        Some(budget) => budget.swap_items().into_iter().map(used).collect(),
+    match share {
+        Some(share) => share.swap_items().1.into_iter().map(used).collect(),
         // A budget of its own: nobody changes its devices.
         None => settings.swap.iter().cloned().map(Some).collect(),
     }
+}
+
+/// Opens the devices of a new process.
+///
+/// # Errors
+/// A device cannot be opened.
+pub(crate) fn open_all(
+    settings: &Settings,
+    share: Option<&Share>,
+) -> Result<Vec<Option<Box<dyn Device>>>, String> {
+    let one = |area: Option<Area>| area.map(|area| open(&area, settings.seal)).transpose();
+    areas(settings, share).into_iter().map(one).collect()
 }
 
 /// Opens a device of the list.
 ///
 /// # Errors
 /// One line that says what is wrong.
-pub(crate) fn open(area: &Area, seal: Seal) -> Result<Box<dyn Device>, String> {
+fn open(area: &Area, seal: Seal) -> Result<Box<dyn Device>, String> {
     area.open_wrapped(seal, &Remote::of).map_err(|error| error.to_string())
 }
 

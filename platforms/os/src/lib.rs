@@ -35,6 +35,7 @@ mod time;
 mod topology;
 
 pub use arena::ArenaMapping;
+pub use atomic::zeros;
 pub use devices::{Devices, Transfer};
 pub use huge::HugePages;
 pub use lock::{OsEvent, OsGuard, OsLock};

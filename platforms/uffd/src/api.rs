@@ -296,7 +296,7 @@ impl Source {
             Some(Ok(fd)) => fd,
             None | Some(Err(_)) => Source::open_call(self.faults)?,
         };
-        let uffd = Userfaultfd { fd: Descriptor::new(fd), counts: Default::default() };
+        let uffd = Userfaultfd::of(fd);
         let mut args = ApiArgs { api: API, features, ioctls: 0 };
         uffd.call(IO_API, &mut args)?;
         Ok(uffd)
@@ -318,6 +318,15 @@ impl Source {
 }
 
 impl Userfaultfd {
+    /// One that is open, in the process that opened it or has inherited it.
+    pub(crate) fn of(fd: OwnedFd) -> Userfaultfd {
+        Userfaultfd { fd: Descriptor::new(fd), counts: Default::default() }
+    }
+
+    pub(crate) fn into_owned(self) -> OwnedFd {
+        self.fd.into_owned()
+    }
+
     pub(crate) fn descriptor(&self) -> &Descriptor {
         &self.fd
     }

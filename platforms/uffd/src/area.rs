@@ -7,6 +7,7 @@ use highwater_os::sys::{self, Advice};
 use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
 use std::convert::Infallible;
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -49,6 +50,15 @@ pub enum Site {
         /// More of its pages, with contents: a fork has left them there. Those that are missing are
         /// of zeros.
         inherited: Vec<(Vpn, Vpn)>,
+    },
+    /// At an address, where its pages are registered already ([`Uffd::register_ahead`]).
+    ///
+    /// [`Uffd::register_ahead`]: crate::Uffd::register_ahead
+    Registered {
+        /// Of its first page.
+        address: u64,
+        /// The userfaultfd, which is the space's from now on.
+        by: RawFd,
     },
 }
 
@@ -144,8 +154,15 @@ impl Areas {
 
     fn place_own(&self, area: &Area, pages: u64, site: Site) -> io::Result<()> {
         let len = pages as usize * PAGE_SIZE;
+        if let Site::Registered { by, .. } = &site {
+            // SAFETY: open, and the space's own, as the owner of the site says.
+            let made = Userfaultfd::of(unsafe { OwnedFd::from_raw_fd(*by) });
+            let is_first = self.cell(area.delivery).set(made).is_ok();
+            assert!(is_first, "pages are registered before all others");
+        }
         let uffd = self.descriptor(area.delivery)?;
         let base = match site {
+            Site::Registered { address, .. } => ptr::with_exposed_provenance_mut(address as usize),
             Site::At { address, parts, inherited } => {
                 let base: *mut u8 = ptr::with_exposed_provenance_mut(address as usize);
                 parts.iter().try_for_each(|(first, end)| claim(uffd, base, *first, *end))?;
@@ -223,15 +240,45 @@ impl Areas {
         unsafe { sys::advise(address, len, advice) }
     }
 
+    /// In a forked child, whose own platform comes later: registers pages of a space as that will,
+    /// those that were not `inherited` without contents.
+    pub(crate) fn register_ahead(
+        &self,
+        space: SpaceId,
+        parts: &[(Vpn, Vpn)],
+        inherited: &[(Vpn, Vpn)],
+    ) -> io::Result<OwnedFd> {
+        let area = self.area(space);
+        let uffd = self.open_descriptor(area.delivery)?;
+        parts.iter().try_for_each(|(first, end)| claim(&uffd, area.base(), *first, *end))?;
+        // Their protections are the program's.
+        inherited.iter().try_for_each(|(first, end)| {
+            let (address, len) = span(area.base(), *first, *end);
+            prepare(&uffd, address, len)
+        })?;
+        Ok(uffd.into_owned())
+    }
+
+    fn cell(&self, delivery: Delivery) -> &OnceLock<Userfaultfd> {
+        match delivery {
+            Delivery::Handler => &self.messages,
+            Delivery::InThread => &self.signals,
+        }
+    }
+
+    fn open_descriptor(&self, delivery: Delivery) -> io::Result<Userfaultfd> {
+        self.source.open(match delivery {
+            Delivery::Handler => self.features,
+            Delivery::InThread => self.features | feature::SIGBUS,
+        })
+    }
+
     fn descriptor(&self, delivery: Delivery) -> io::Result<&Userfaultfd> {
-        let (cell, features) = match delivery {
-            Delivery::Handler => (&self.messages, self.features),
-            Delivery::InThread => (&self.signals, self.features | feature::SIGBUS),
-        };
+        let cell = self.cell(delivery);
         if let Some(made) = cell.get() {
             return Ok(made);
         }
-        let made = self.source.open(features)?;
+        let made = self.open_descriptor(delivery)?;
         Ok(cell.get_or_init(|| made))
     }
 
@@ -251,10 +298,7 @@ impl Areas {
 
     /// The descriptor that the faults of a space come through.
     pub(crate) fn uffd(&self, space: SpaceId) -> &Userfaultfd {
-        let cell = match self.area(space).delivery {
-            Delivery::Handler => &self.messages,
-            Delivery::InThread => &self.signals,
-        };
+        let cell = self.cell(self.area(space).delivery);
         cell.get().expect("opened when the space was attached")
     }
 

@@ -24,6 +24,10 @@ impl Descriptor {
         Descriptor { own, is_helpers: helper::is_inside(), copy: AtomicI32::new(-1), identity }
     }
 
+    pub(crate) fn into_owned(self) -> OwnedFd {
+        self.own
+    }
+
     /// Reads from the file at an offset; returns how many bytes, 0 on error. The program may close
     /// its copy past the C library, and the number may become another file's, but never again this
     /// one's: so the copy is compared afterwards.

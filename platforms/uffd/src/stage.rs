@@ -65,8 +65,7 @@ impl Stage {
         Ok(Stage {
             base,
             len,
-            // Made in place of zeros, which cost nothing until they are written.
-            table: vec![0; frames as usize].into_iter().map(AtomicU32::new).collect(),
+            table: highwater_os::zeros::<u32>(frames as usize).into(),
             zeros,
             pool: Pool::new(base, frames, cpus),
             mapped: AtomicU64::new(0),

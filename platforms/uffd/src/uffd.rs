@@ -193,6 +193,23 @@ impl Uffd {
         self.areas.offer(space, first, end, offer)
     }
 
+    /// In a forked child: maps and registers pages of a space as a platform of the child's own will
+    /// ([`Site::Registered`]), `parts` without contents and `inherited` ones with what the fork has
+    /// left there. Faults are delivered as they are of this space. Returns the userfaultfd.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    ///
+    /// [`Site::Registered`]: crate::Site::Registered
+    pub fn register_ahead(
+        &self,
+        space: SpaceId,
+        parts: &[(Vpn, Vpn)],
+        inherited: &[(Vpn, Vpn)],
+    ) -> io::Result<OwnedFd> {
+        self.areas.register_ahead(space, parts, inherited)
+    }
+
     /// The descriptor that delivers the faults of a space.
     pub fn uffd(&self, space: SpaceId) -> &Userfaultfd {
         self.areas.uffd(space)

@@ -70,16 +70,14 @@ impl Kind {
     pub const ALL: [Kind; 2] = [Kind::Anon, Kind::File];
 }
 
-/// An atomic [`Place`].
-pub struct PlaceCell<P: Platform>(P::Atomic<u8>);
+/// The place of one frame: its number in [`ALL`].
+pub struct PlaceCell<'a, P: Platform>(&'a P::Atomic<u8>);
 
-/// [`Place::Off`], as a cell holds it.
-pub(super) const OFF: u8 = Place::Off as u8;
+const _: () = assert!(Place::Off as u8 == 0, "frames begin there");
 
-impl<P: Platform> PlaceCell<P> {
-    /// Holds one of [`ALL`], by its number.
-    pub(super) fn new(place: u8) -> PlaceCell<P> {
-        PlaceCell(Atomic::new(place))
+impl<'a, P: Platform> PlaceCell<'a, P> {
+    pub(super) fn new(place: &'a P::Atomic<u8>) -> PlaceCell<'a, P> {
+        PlaceCell(place)
     }
 
     /// The current place.

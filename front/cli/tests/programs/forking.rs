@@ -40,3 +40,14 @@ fn a_thread_may_fork_on_a_paged_stack_where_no_page_is_shared() {
 fn threads_may_flush_streams_and_allocate_while_another_forks() {
     compare("streams", &Limits::of(4 * MIB));
 }
+
+/// Most of a child's pages are swapped out, so that it needs a manager at once or never.
+#[test]
+fn a_child_has_its_memory_however_it_first_needs_it() {
+    let place = Place::new();
+    let program = place.c_program("needs", &["12"]);
+    let unlimited = place.run(&program).expect_success("needs");
+    for limit in [4, 32] {
+        place.compare_output("needs", &unlimited, &Limits::of(limit * MIB), &program);
+    }
+}

@@ -9,7 +9,7 @@ use super::range::is_paged;
 use super::{actions, stacks};
 use crate::end::end;
 use crate::errno::{errno, set_errno};
-use crate::signals;
+use crate::{later, signals};
 use highwater_os::helper;
 use highwater_serve::{By, Signalled, serve};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,6 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Whether the program may have restricted its threads, by a filter for system calls or by
 /// PR_SET_TSC: a thread that serves a fault might be killed.
 static RESTRICTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the program may have restricted its threads.
+pub(crate) fn may_be_restricted() -> bool {
+    RESTRICTED.load(Relaxed)
+}
 
 /// The program is about to restrict its threads.
 pub(super) fn expect_restrictions() {
@@ -75,6 +80,12 @@ fn take(info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> Signalled {
     }
     if is_paged(context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize) {
         actions::expect_coroutines();
+    }
+    // SAFETY: the kernel's structure.
+    if later::holds(unsafe { info.si_addr() } as usize) {
+        // The access is to fault again, once this process is served.
+        later::begin();
+        return Signalled::Served;
     }
     // SAFETY: the arguments of the handler.
     unsafe { serve(info, (&raw mut *context).cast(), by()) }

@@ -4,7 +4,7 @@
 //! A thread looks a region up when it has asked about pages of it a few times, and remembers it
 //! until regions or protections change. Programs that change them for each buffer never look up.
 
-use crate::process::{self, State};
+use crate::process::{self, Process, State};
 use std::cell::Cell;
 
 /// Questions in one state of memory before a region is looked up, which costs four system calls.
@@ -29,9 +29,14 @@ thread_local! {
     };
 }
 
+/// This process if it is served already and the address is in its range.
+fn served(address: usize) -> Option<&'static Process> {
+    process::already_running().filter(|process| process.holds(address))
+}
+
 /// Whether pages are known to be in one region that is the program's to read and write.
 pub(super) fn is_plain(first: usize, end: usize) -> bool {
-    let Some(process) = process::holding(first) else { return false };
+    let Some(process) = served(first) else { return false };
     let known = KNOWN.get();
     known.state == process.state()
         && known.regions.iter().any(|region| region.0 <= first && end <= region.1)
@@ -39,7 +44,7 @@ pub(super) fn is_plain(first: usize, end: usize) -> bool {
 
 /// The kernel was asked about a page of the program's: looks its region up, if that is worth it.
 pub(super) fn learn(page: usize) {
-    let Some(process) = process::holding(page) else { return };
+    let Some(process) = served(page) else { return };
     // Read before the region is: if that changes afterwards, the state does, too.
     let state = process.state();
     let mut known = KNOWN.get();

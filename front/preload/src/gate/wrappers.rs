@@ -13,6 +13,7 @@ use super::state::{is_on, is_wanted};
 use super::table::{Argument, arguments_of};
 use super::{bus, exec, hot, make, mask, signals, special, stacks};
 use crate::errno::{returned, set_errno};
+use crate::later;
 use crate::native::native;
 use crate::next::{Next, looks};
 use highwater_os::helper;
@@ -107,6 +108,8 @@ diverted! {
 
 /// The gate's function for a number that is given to syscall(2), if it has pointers in structures.
 pub(crate) fn function_for(number: c_long) -> Option<usize> {
+    // What it does may keep this process from being served later.
+    later::begin();
     if number == libc::SYS_seccomp {
         bus::expect_restrictions();
     }
@@ -323,6 +326,9 @@ mod process_control {
     pub(super) static NEXT: Next = Next::new(b"prctl\0");
 
     extern "C" fn look(option: c_int) -> usize {
+        if !matches!(option, libc::PR_SET_NAME | libc::PR_SET_PDEATHSIG) {
+            later::begin();
+        }
         if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_TSC) {
             bus::expect_restrictions();
         }

@@ -247,7 +247,9 @@ impl Heap {
         own.sort_unstable();
         let mut orphans = self.slabs.at_hand();
         orphans.retain(|place| own.binary_search(&place.object()).is_err());
-        self.give(&mut orphans);
+        if !orphans.is_empty() {
+            self.give(&mut orphans);
+        }
     }
 
     /// Discards runs that the slabs have returned, if they are too many. Meanwhile nothing else

@@ -94,20 +94,21 @@ struct Start<F> {
     made: AtomicI32,
 }
 
-/// Starts a helper that runs `body` and ends when it returns; returns the pid of its guardian. The
+/// Starts a helper of the program `pid`, which has this memory. It runs `body` and ends when that
+/// returns. Returns the pid of its guardian. The
 /// helper has copies of the descriptors `keep`, standard streams on /dev/null, and its own
 /// descriptors with numbers of at least `above`. The caller has blocked all signals: the helper's
 /// threads inherit the mask.
 ///
 /// # Errors
 /// The system refuses a process, or [`learn`] found an unknown layout of thread-local variables.
-pub fn start<F>(keep: Vec<RawFd>, above: RawFd, body: F) -> io::Result<i32>
+pub fn start<F>(pid: u32, keep: Vec<RawFd>, above: RawFd, body: F) -> io::Result<i32>
 where
     F: FnOnce(Program) + Send + 'static,
 {
     let scratch = Block::new(tls::STACK_BYTES)?;
     let start = Box::new(Start {
-        program: Program { pid: std::process::id() as i32, pidfd: -1 },
+        program: Program { pid: pid.cast_signed(), pidfd: -1 },
         keep,
         above,
         body: Cell::new(Some(body)),
@@ -284,7 +285,7 @@ mod tests {
         let words: Arc<[AtomicU32; 4]> = Arc::default();
         let (theirs, kept) = (words.clone(), std::fs::File::open("/dev/null").expect("a file"));
         let keep = std::os::fd::AsRawFd::as_raw_fd(&kept);
-        let made = start(vec![keep], 3, move |program| {
+        let made = start(std::process::id(), vec![keep], 3, move |program| {
             theirs[0].store(std::process::id(), Relaxed);
             let threads_words = theirs.clone();
             let body = Box::new(move || {
@@ -312,7 +313,7 @@ mod tests {
         // SAFETY: the child makes system calls, allocates, and ends by a signal or _exit.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let made = start(Vec::new(), 3, |_| {
+            let made = start(std::process::id(), Vec::new(), 3, |_| {
                 // SAFETY: kills the helper.
                 unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
             });
