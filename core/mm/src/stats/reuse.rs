@@ -2,7 +2,7 @@
 //! times: pages evicted between a page's eviction and its read.
 //!
 //! ```text
-//! if LRU decides       frames that are added work like a second cache behind the present one, which
+//! if LRU decides       frames that are added work like a second cache behind the present, which
 //!                      gets what that evicts: a page stays for the time T in which as many pages
 //!                      come that are not there; the integral of P(reuse time > t) up to T is their
 //!                      number (Hu et al., "Kinetic Modeling of Data Eviction in Cache", 2016)
