@@ -8,8 +8,8 @@
 //! nearly all reads.
 
 use crate::options::Memory;
-use crate::totals::Totals;
-use highwater_mm::stats::{Counter, Snapshot};
+use crate::totals::{Totals, reads};
+use highwater_mm::stats::Counter;
 use highwater_session::Scope;
 use highwater_units::Bytes;
 use serde::Serialize;
@@ -25,6 +25,7 @@ const AVOIDED: f64 = 0.9;
 
 /// What limited a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LimitedBy {
     /// Threads hardly waited for memory.
@@ -37,6 +38,7 @@ pub(crate) enum LimitedBy {
 
 /// What limited a run, and what would help.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Verdict {
     /// What limited it.
     pub(crate) limited_by: LimitedBy,
@@ -89,11 +91,6 @@ impl Evidence {
             },
         }
     }
-}
-
-/// Pages read from swap.
-pub(crate) fn reads(process: &Snapshot) -> u64 {
-    process.get(Counter::PswpIn)
 }
 
 impl Verdict {
