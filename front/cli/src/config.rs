@@ -13,6 +13,7 @@
 //! user's, so a run in a run does not heed them.
 
 use crate::options::Given;
+use crate::report_file::Format;
 use crate::{Refusal, options, swap};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
@@ -223,6 +224,7 @@ impl Setting {
             "memory-per-process" => options::memory(Given { per_process: value, ..none }).map(drop),
             "memory-max" => options::size_of("--memory-max", value.unwrap_or_default()).map(drop),
             "swap" => swap::devices(&self.values).map(drop),
+            "report" => Format::of(Path::new(value.unwrap_or_default())).map(drop),
             _ => Ok(()),
         };
         checked.map_err(|refusal| {
@@ -289,8 +291,17 @@ mod tests {
     #[test]
     fn every_option_has_a_key() {
         let keys: Vec<String> = keys(&run()).collect();
-        for key in ["memory", "swap", "kswapd", "faults", "system-calls", "name", "report", "quiet"]
-        {
+        for key in [
+            "memory",
+            "swap",
+            "kswapd",
+            "faults",
+            "system-calls",
+            "name",
+            "report",
+            "metrics",
+            "quiet",
+        ] {
             assert!(keys.iter().any(|found| found == key), "{key}: {keys:?}");
         }
         assert!(!keys.iter().any(|key| key == "config" || key == "help"), "{keys:?}");
@@ -312,6 +323,8 @@ mod tests {
             ("memory = 1.5", ["the value is a number with a fraction", "in quotes"]),
             ("[swap]\nx = 1", ["key swap: the value is a table", "as after --swap"]),
             ("quiet = 'yes'", ["key quiet: 'yes' is neither true nor false", "true or false"]),
+            ("report = 'a.txt'", ["key report: report 'a.txt' ends in neither", "report.html"]),
+            ("metrics = 'a'", ["key metrics: ", "'a' is neither PORT nor ADDRESS:PORT"]),
             ("name = '7'", ["key name: ", "a name is a letter"]),
             ("\nmemory 8M", ["run.toml', line 2: ", "write lines such as"]),
         ] {

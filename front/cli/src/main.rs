@@ -1,7 +1,9 @@
 //! `highwater`: runs a program in less memory than it uses.
 //!
 //! ```text
-//! run.rs     highwater run     options swap program probe preload -> child, progress -> report
+//! run.rs     highwater run     options swap program probe preload -> child -> report
+//!                              watch (progress, series) -> report_file: JSON, or page/
+//!                                                      -> metrics/
 //!                              config (settings from a file and the environment)
 //!                              run_dir (statistics)   family (processes of the run)
 //! ls.rs      highwater ls      session (the running sessions of this user)
@@ -20,19 +22,25 @@ mod doctor;
 mod elf;
 mod family;
 mod faults;
+mod lock_figures;
+mod look;
 mod ls;
 mod machine;
 mod malloc_figures;
 mod manual;
+mod metrics;
 mod options;
+mod page;
 mod preload;
 mod probe;
 mod processes;
 mod program;
 mod progress;
 mod report;
+mod report_file;
 mod run;
 mod run_dir;
+mod series;
 mod session;
 mod summary;
 mod swap;
@@ -40,6 +48,7 @@ mod top;
 mod totals;
 mod unserved;
 mod verdict;
+mod watch;
 
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 use highwater_command::Refusal;
@@ -56,7 +65,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Run(run::Run),
+    Run(Box<run::Run>),
     Ls(ls::Ls),
     Ctl(ctl::Ctl),
     Top(top::Top),

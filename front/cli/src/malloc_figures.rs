@@ -16,9 +16,11 @@ use std::collections::BTreeMap;
 
 /// What malloc held.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct MallocFigures {
-    /// Of the sample in which each process held most.
+    /// What each process held in the sample in which it held most.
     pub(crate) at_most: Held,
+    /// What processes published last.
     pub(crate) at_end: Held,
     /// Sizes with objects, ascending.
     pub(crate) classes: Vec<ClassFigures>,
@@ -26,6 +28,7 @@ pub(crate) struct MallocFigures {
 
 /// All blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Held {
     /// Blocks below 64 KiB in use.
     pub(crate) active_objs: u64,
@@ -35,18 +38,25 @@ pub(crate) struct Held {
     pub(crate) slab_bytes: u64,
     /// Blocks of 64 KiB and more.
     pub(crate) large_blocks: u64,
+    /// Their bytes, in whole pages.
     pub(crate) large_bytes: u64,
 }
 
 /// Objects of one size. Names are those of /proc/slabinfo, where it has them.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ClassFigures {
+    /// Name of the cache.
     pub(crate) name: String,
-    /// Bytes.
+    /// Bytes of an object.
     pub(crate) objsize: u32,
+    /// Objects of a slab.
     pub(crate) objperslab: u16,
+    /// Pages of a slab.
     pub(crate) pagesperslab: u64,
+    /// Of the sample in which each process held most in all sizes.
     pub(crate) at_most: ClassHeld,
+    /// What processes published last.
     pub(crate) at_end: ClassHeld,
     /// Number of operations by kind, under the names of SLUB_STATS.
     pub(crate) events: BTreeMap<&'static str, u64>,
@@ -54,15 +64,19 @@ pub(crate) struct ClassFigures {
 
 /// Objects of a size at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ClassHeld {
     /// In use by the program.
     pub(crate) active_objs: u64,
     /// Free, and cached by threads.
     pub(crate) at_hand_objs: u64,
+    /// Objects of all slabs, free ones included.
     pub(crate) num_objs: u64,
+    /// Slabs.
     pub(crate) num_slabs: u64,
     /// Slabs with free objects that no CPU has frozen.
     pub(crate) partial_slabs: u64,
+    /// Bytes of the slabs.
     pub(crate) slab_bytes: u64,
 }
 

@@ -29,22 +29,30 @@ pub(crate) struct Processes(BTreeMap<u32, ProcessFigures>);
 
 /// The figures of one process, all its images (exec) together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ProcessFigures {
+    /// Process number, as the process sees it.
     pub(crate) pid: u32,
-    /// Of its last image, from the time when its first memory was paged.
+    /// Name of its last image, from the time when its first memory was paged.
     pub(crate) name: String,
     /// Most memory of the budget that was in use at once.
     pub(crate) peak_paged_bytes: u64,
+    /// Faults, traffic and lost time.
     #[serde(flatten)]
     pub(crate) events: Events,
 }
 
 /// Faults, traffic and lost time, which add up over processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Events {
+    /// Faults served from memory.
     pub(crate) faults_minor: u64,
+    /// Faults that waited for a device read.
     pub(crate) faults_major: u64,
+    /// Read from swap.
     pub(crate) swapped_in_bytes: u64,
+    /// Written to swap.
     pub(crate) swapped_out_bytes: u64,
     /// Time in which a thread waited for memory or swap.
     pub(crate) stalled_seconds: f64,
@@ -52,6 +60,7 @@ pub(crate) struct Events {
 
 /// The processes of a run that has ended.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ByProcess {
     /// Those with the largest peaks, the largest first.
     pub(crate) listed: Vec<ProcessFigures>,

@@ -4,9 +4,12 @@
 //! summed over processes.
 
 use crate::child::Ended;
+use crate::lock_figures::LockFigures;
 use crate::malloc_figures::MallocFigures;
 use crate::options::Memory;
 use crate::processes::ByProcess;
+use crate::series::Sample;
+use crate::session::Description;
 use crate::swap::has_files;
 use crate::totals::Totals;
 use crate::verdict::Verdict;
@@ -19,20 +22,27 @@ use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-/// All figures of a run.
+/// All figures of a run. Sums are over all its processes.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Report {
+    /// The program and its arguments, long ones cut.
+    pub(crate) command: Vec<String>,
+    /// Start of the run, in milliseconds since 1970.
+    pub(crate) started_ms: u64,
     /// Exit status of the program; none if a signal ended it.
     pub(crate) exit_status: Option<i32>,
     /// The signal that ended it.
     pub(crate) signal: Option<i32>,
+    /// Time from the start of the program to its end.
     pub(crate) elapsed_seconds: f64,
-    /// Of all processes together, or of each.
+    /// Memory budget of all processes together, or of each.
     pub(crate) budget_bytes: u64,
     /// Whether all processes share it.
     pub(crate) budget_is_shared: bool,
+    /// The swap devices, as specifications.
     pub(crate) swap: Vec<String>,
-    /// As given on the command line.
+    /// Background reclaim threads, as given: a number, or `auto`.
     pub(crate) kswapd_threads: String,
     /// Processes that were served.
     pub(crate) processes: usize,
@@ -40,44 +50,66 @@ pub(crate) struct Report {
     pub(crate) processes_by_handlers: usize,
     /// Processes that found no room for their statistics, which are missing here.
     pub(crate) processes_unpublished: usize,
+    /// The processes, told apart.
     pub(crate) by_process: ByProcess,
     /// Processes that were ended because memory and swap were full.
     pub(crate) out_of_memory: u64,
+    /// The process with the largest resident set.
     pub(crate) peak_resident: PeakResident,
+    /// What the kernel reports about the program.
     pub(crate) program: Program,
+    /// Most memory with contents that one process had, in memory and swap.
     pub(crate) paged_peak_bytes: u64,
+    /// Faults served from memory.
     pub(crate) faults_minor: u64,
+    /// Faults that waited for a device read.
     pub(crate) faults_major: u64,
+    /// Reads from swap.
     pub(crate) swap_in: Transfer,
+    /// Writes to swap.
     pub(crate) swap_out: Transfer,
-    /// None if no swap device has a file, or files are not encrypted.
+    /// How swap files are encrypted; none if no swap device has a file, or files are not encrypted.
     pub(crate) seal: Option<Sealing>,
-    /// None if no page was compressed.
+    /// What compressed devices held; none if no page was compressed.
     pub(crate) compression: Option<Compressed>,
-    /// None if no process used the library's malloc.
+    /// What malloc held; none if no process used Highwater's.
     pub(crate) malloc: Option<MallocFigures>,
-    /// None if no swap device had two levels.
+    /// Costs of the manager's locks by class; one acquisition in 31 is measured, and stands for 31.
+    pub(crate) locks: Vec<LockFigures>,
+    /// What devices of two levels held; none if there was none.
     pub(crate) tiers: Option<Tiers>,
+    /// Transfers with swap devices that failed.
     pub(crate) swap_io_errors: u64,
     /// What swap devices refused for lack of room although they had free slots.
     pub(crate) swap_refused_bytes: u64,
+    /// Times a thread of the program freed memory itself.
     pub(crate) direct_reclaims: u64,
     /// How long direct reclaims delayed threads.
     pub(crate) direct_reclaim_stall: Latency,
+    /// Time stalled by lack of memory.
     pub(crate) pressure: Pressure,
+    /// CPU time of the threads that free memory in the background.
     pub(crate) kswapd_cpu_seconds: f64,
+    /// CPU time of the threads that serve faults; 0 where the program's own do.
     pub(crate) handler_cpu_seconds: f64,
     /// CPU time of the helper processes, and so of all the manager's threads.
     pub(crate) manager_cpu_seconds: f64,
+    /// Latency of all faults.
     pub(crate) fault_latency: Latency,
+    /// Latency of faults that waited for a device read.
     pub(crate) fault_latency_major: Latency,
+    /// What limited the run, and what would help.
     pub(crate) verdict: Verdict,
-    /// All counters by name.
+    /// The run over time, in up to 600 samples.
+    pub(crate) series: Vec<Sample>,
+    /// All counters by name, summed over processes.
+    #[cfg_attr(test, schemars(schema_with = "schema::counters"))]
     pub(crate) vmstat: BTreeMap<&'static str, u64>,
 }
 
 /// How long threads were stalled by lack of memory, as in /proc/pressure/memory.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Pressure {
     /// At least one thread was stalled.
     pub(crate) some: Stalls,
@@ -87,19 +119,25 @@ pub(crate) struct Pressure {
 
 /// Stall time in total, and in percent of a process's last 10, 60 and 300 seconds.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Stalls {
+    /// In the whole run, summed over processes.
     pub(crate) total_seconds: f64,
+    /// Percent of the last 10 seconds, of the process with most.
     pub(crate) avg10: f64,
+    /// Percent of the last 60 seconds, of the process with most.
     pub(crate) avg60: f64,
+    /// Percent of the last 300 seconds, of the process with most.
     pub(crate) avg300: f64,
 }
 
 /// The process with the largest resident set, and its parts.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PeakResident {
-    /// None if no process published statistics.
+    /// The process; none if no process published statistics.
     pub(crate) pid: Option<u32>,
-    /// VmHWM.
+    /// Its peak resident set (VmHWM).
     pub(crate) bytes: u64,
     /// Frames of paged memory.
     pub(crate) arena_bytes: u64,
@@ -115,9 +153,11 @@ pub(crate) struct PeakResident {
 
 /// Memory that is not paged, by kind.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Elsewhere {
     /// The C library's malloc, and raw brk calls.
     pub(crate) brk_bytes: u64,
+    /// Stacks of threads.
     pub(crate) stacks_bytes: u64,
     /// Variables of programs and libraries that are initialised with zeros.
     pub(crate) static_bytes: u64,
@@ -125,38 +165,47 @@ pub(crate) struct Elsewhere {
     pub(crate) files_bytes: u64,
     /// MAP_SHARED, memfd, tmpfs, System V.
     pub(crate) shared_bytes: u64,
-    /// hugetlbfs.
+    /// Pages of hugetlbfs.
     pub(crate) huge_bytes: u64,
-    /// Anonymous and executable.
+    /// Anonymous and executable, as generated code is.
     pub(crate) executable_bytes: u64,
+    /// All other anonymous memory.
     pub(crate) other_bytes: u64,
 }
 
 /// What the kernel reports about the program and the children it waited for.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Program {
+    /// Largest resident set of the program or a child that it waited for.
     pub(crate) max_rss_bytes: u64,
+    /// CPU time in user mode.
     pub(crate) user_seconds: f64,
+    /// CPU time in the kernel.
     pub(crate) system_seconds: f64,
 }
 
 /// Traffic with the swap devices in one direction.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Transfer {
+    /// Bytes transferred.
     pub(crate) bytes: u64,
+    /// Transfers; each has one page or more.
     pub(crate) ios: u64,
-    /// None without I/O.
+    /// Mean number of pages in a transfer; none without one.
     pub(crate) pages_per_io: Option<f64>,
-    /// During the time that transfers took. None without I/O.
+    /// Speed while transfers were waited for; none without one.
     pub(crate) bytes_per_second: Option<f64>,
 }
 
 /// What compressed devices held when each process had most pages there.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Compressed {
-    /// Uncompressed size.
+    /// Size of the pages before compression.
     pub(crate) bytes: u64,
-    /// Memory used.
+    /// Memory that they took.
     pub(crate) used_bytes: u64,
     /// Part of `bytes`: pages with one repeated word, which take no memory.
     pub(crate) same_filled_bytes: u64,
@@ -166,7 +215,9 @@ pub(crate) struct Compressed {
 
 /// How swap files are encrypted.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Sealing {
+    /// The cipher.
     pub(crate) algorithm: &'static str,
     /// Most memory for keys, tags and pages that are being written, of one process.
     pub(crate) table_bytes: u64,
@@ -174,14 +225,19 @@ pub(crate) struct Sealing {
 
 /// What devices of two levels held when each process had most pages there, and what they moved.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Tiers {
+    /// On fast levels.
     pub(crate) fast_bytes: u64,
+    /// On slow levels.
     pub(crate) slow_bytes: u64,
     /// Cold pages moved to the slow level.
     pub(crate) written_back_bytes: u64,
+    /// Writes for `written_back_bytes`.
     pub(crate) writeback_ios: u64,
     /// Pages that stayed because the write failed.
     pub(crate) writeback_failures: u64,
+    /// Read from slow levels.
     pub(crate) slow_read_bytes: u64,
     /// Pages written to the slow level directly because the fast one was full.
     pub(crate) slow_write_bytes: u64,
@@ -189,10 +245,15 @@ pub(crate) struct Tiers {
 
 /// Distribution of a latency.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Latency {
+    /// Number of events.
     pub(crate) count: u64,
+    /// Mean duration, in nanoseconds.
     pub(crate) mean_ns: u64,
+    /// Half of the events took no longer.
     pub(crate) p50_ns: u64,
+    /// 99 % of the events took no longer.
     pub(crate) p99_ns: u64,
 }
 
@@ -206,16 +267,21 @@ pub(crate) struct Observed<'a> {
     pub(crate) ended: Ended,
     /// The sums of what its processes published.
     pub(crate) totals: &'a Totals,
+    /// The program, its arguments and when it started.
+    pub(crate) description: &'a Description,
+    pub(crate) series: &'a [Sample],
 }
 
 impl Report {
     /// Makes the report of a run.
     pub(crate) fn new(observed: &Observed<'_>) -> Report {
-        let Totals { all, malloc, served, processes, by_handlers, unpublished, .. } =
+        let Totals { all, malloc, locks, served, processes, by_handlers, unpublished, .. } =
             observed.totals;
         let get = |counter| all.get(counter);
         let seconds = |counter| get(counter) as f64 / 1e9;
         Report {
+            command: observed.description.command.clone(),
+            started_ms: observed.description.started_ms,
             exit_status: observed.ended.status.code(),
             signal: observed.ended.status.signal(),
             elapsed_seconds: observed.elapsed.as_secs_f64(),
@@ -238,6 +304,7 @@ impl Report {
             seal: Sealing::of(observed),
             compression: Compressed::of(all),
             malloc: malloc.as_ref().map(MallocFigures::of),
+            locks: locks.figures(),
             tiers: Tiers::of(all),
             swap_io_errors: get(Counter::SwapIoErrors),
             swap_refused_bytes: Bytes::of_pages(get(Counter::SwapRefused)).0,
@@ -255,6 +322,7 @@ impl Report {
                 &observed.settings.swap,
                 observed.elapsed,
             ),
+            series: observed.series.to_vec(),
             vmstat: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),
         }
     }
@@ -387,200 +455,6 @@ impl Latency {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use highwater_mm::config::KswapdThreads;
-    use highwater_mm::stats::Stats;
-    use highwater_session::*;
-    use highwater_units::{CpuId, Nanos};
-    use std::process::ExitStatus;
-
-    fn process(counts: &[(Counter, u64)]) -> Snapshot {
-        let stats = Stats::new(1);
-        stats.add(CpuId(0), Counter::Processes, 1);
-        counts.iter().for_each(|(counter, count)| stats.add(CpuId(0), *counter, *count));
-        stats.minor_fault(CpuId(0), Nanos(5_000));
-        stats.major_fault(CpuId(0), Nanos(90_000));
-        stats.snapshot()
-    }
-
-    /// The report of a run with main process 7 and these statistics.
-    pub(crate) fn report(processes: &[(u32, Snapshot)]) -> Report {
-        report_of(processes, None)
-    }
-
-    /// As `report`, with what malloc held.
-    pub(crate) fn report_of(processes: &[(u32, Snapshot)], malloc: Option<&MallocStats>) -> Report {
-        let settings = Settings {
-            memory: Bytes(128 << 20),
-            memory_max: None,
-            swap: vec![],
-            seal: Seal::On,
-            kswapd: KswapdThreads::Fixed(1),
-            mapping: Mapping::Auto,
-            map_files: MapFiles::Off,
-            malloc: Malloc::All,
-            large_pages: LargePages::Off,
-            system_calls: SystemCalls::Faults,
-            faults: FaultThreads::Handlers,
-            run_dir: None,
-        };
-        let ended = Ended {
-            status: ExitStatus::from_raw(3 << 8),
-            max_rss: 150 << 20,
-            user: Duration::from_secs(2),
-            system: Duration::from_millis(500),
-        };
-        let elapsed = Duration::from_millis(12_340);
-        let mut totals = Totals::new();
-        for (pid, snapshot) in processes {
-            let (name, snapshot) = (format!("program{pid}"), snapshot.clone());
-            totals.add(*pid, &Published { name, snapshot, parts: None, malloc: None });
-        }
-        totals.malloc = malloc.cloned();
-        let memory = Memory { alone: settings.memory, shared: None };
-        let (settings, memory, totals) = (&settings, &memory, &totals);
-        Report::new(&Observed { settings, memory, elapsed, pid: 7, ended, totals })
-    }
-
-    /// Two processes: the program and a larger child.
-    pub(crate) fn two_processes() -> Vec<(u32, Snapshot)> {
-        let program = [
-            (Counter::PgFault, 1000),
-            (Counter::HighWaterBytes, 140 << 20),
-            (Counter::ByHandlers, 1),
-        ];
-        let child = [
-            (Counter::PgFault, 3000),
-            (Counter::PgMajFault, 2500),
-            (Counter::PswpIn, 4096),
-            (Counter::SwapInIos, 512),
-            (Counter::SwapInNanos, 1_000_000_000),
-            (Counter::HighWaterBytes, 160 << 20),
-            (Counter::ArenaBytes, 128 << 20),
-            (Counter::PagedPeak, 1 << 18),
-            (Counter::KswapdNanos, 310_000_000),
-        ];
-        vec![(7, process(&program)), (8, process(&child))]
-    }
-
-    /// A process that was not served, and needed more than the budget.
-    pub(crate) fn unserved() -> Vec<(u32, Snapshot)> {
-        let stats = Stats::new(1);
-        for (counter, bytes) in [
-            (Counter::HighWaterBytes, 140 << 20),
-            (Counter::ElsewhereBytes, 139 << 20),
-            (Counter::ElsewhereShared, 120 << 20),
-            (Counter::ElsewhereBrk, 18 << 20),
-            (Counter::ElsewhereStacks, 1 << 20),
-            (Counter::ElsewhereOther, 4 << 10),
-        ] {
-            stats.add(CpuId(0), counter, bytes);
-        }
-        vec![(7, stats.snapshot())]
-    }
-
-    /// Two processes that held compressed pages.
-    pub(crate) fn two_compressing() -> Vec<(u32, Snapshot)> {
-        let of = |pages, same, raw, bytes| {
-            process(&[
-                (Counter::ZramPages, pages),
-                (Counter::ZramSameFilled, same),
-                (Counter::ZramIncompressible, raw),
-                (Counter::ZramBytes, bytes),
-            ])
-        };
-        vec![(7, of(4096, 1024, 0, 4 << 20)), (8, of(8192, 0, 2048, 12 << 20))]
-    }
-
-    #[test]
-    fn a_report_sums_processes_and_names_the_largest() {
-        let report = report(&two_processes());
-        assert_eq!((report.processes, report.exit_status, report.signal), (2, Some(3), None));
-        assert_eq!(report.processes_by_handlers, 1);
-        assert_eq!((report.faults_minor, report.faults_major), (1500, 2500));
-        assert_eq!((report.peak_resident.pid, report.peak_resident.bytes), (Some(8), 160 << 20));
-        assert_eq!(report.peak_resident.arena_bytes, 128 << 20);
-        assert_eq!(report.swap_in.pages_per_io, Some(8.0));
-        assert_eq!(report.swap_in.bytes_per_second, Some((16 << 20) as f64));
-        assert_eq!(report.swap_out.pages_per_io, None);
-        assert_eq!((report.fault_latency.count, report.fault_latency_major.count), (4, 2));
-        assert_eq!(report.vmstat["pgfault"], 4000);
-        assert!(report.compression.is_none() && report.tiers.is_none());
-    }
-
-    #[test]
-    fn a_process_that_was_not_served_is_not_counted() {
-        let report = report(&unserved());
-        assert_eq!((report.processes, report.peak_resident.pid), (0, Some(7)));
-        assert_eq!(report.peak_resident.elsewhere.shared_bytes, 120 << 20);
-    }
-
-    #[test]
-    fn compression_is_summed_over_processes() {
-        let report = report(&two_compressing());
-        let compressed = report.compression.expect("pages were compressed");
-        assert_eq!((compressed.bytes, compressed.used_bytes), (48 << 20, 16 << 20));
-        assert_eq!(compressed.same_filled_bytes, 4 << 20);
-        assert_eq!(compressed.incompressible_bytes, 8 << 20);
-    }
-
-    /// Two processes that swapped to tiers.
-    pub(crate) fn two_tiered(failures: u64) -> Vec<(u32, Snapshot)> {
-        let counts = [
-            (Counter::TierFast, 1024),
-            (Counter::TierSlow, 512),
-            (Counter::TierWriteback, 768),
-            (Counter::TierWritebackIos, 48),
-            (Counter::TierWritebackFailures, failures),
-            (Counter::TierSlowReads, 256),
-            (Counter::TierSlowWrites, 128),
-        ];
-        vec![(7, process(&counts)), (8, process(&counts))]
-    }
-
-    #[test]
-    fn tiers_are_summed_over_processes() {
-        let tiers = report(&two_tiered(3)).tiers.expect("pages in tiers");
-        assert_eq!((tiers.fast_bytes, tiers.slow_bytes), (8 << 20, 4 << 20));
-        assert_eq!((tiers.written_back_bytes, tiers.writeback_ios), (6 << 20, 96));
-        assert_eq!((tiers.slow_read_bytes, tiers.slow_write_bytes), (2 << 20, 1 << 20));
-        assert_eq!(tiers.writeback_failures, 6);
-    }
-
-    #[test]
-    fn without_a_manager_the_kernel_still_knows_the_peak() {
-        let report = report(&[]);
-        assert_eq!((report.processes, report.peak_resident.pid), (0, None));
-        assert_eq!(report.peak_resident.bytes, 150 << 20);
-    }
-
-    #[test]
-    fn names_in_json_are_kept() {
-        let heap = crate::malloc_figures::tests::process(1600, 3);
-        let json = serde_json::to_value(report_of(&two_processes(), Some(&heap))).unwrap();
-        for path in [
-            "/exit_status",
-            "/budget_bytes",
-            "/peak_resident/elsewhere_bytes",
-            "/peak_resident/elsewhere/brk_bytes",
-            "/faults_major",
-            "/swap_in/bytes_per_second",
-            "/fault_latency/p99_ns",
-            "/vmstat/allocstall",
-            "/by_process/listed/1/pid",
-            "/by_process/listed/0/peak_paged_bytes",
-            "/by_process/listed/0/faults_major",
-            "/by_process/not_listed",
-            "/by_process/sum/swapped_out_bytes",
-            "/by_process/sum/stalled_seconds",
-            "/by_process/largest_peak_paged_bytes",
-            "/malloc/at_most/slab_bytes",
-            "/malloc/at_end/large_blocks",
-            "/malloc/classes/0/at_end/active_objs",
-            "/malloc/classes/0/events/alloc_slab",
-        ] {
-            assert!(json.pointer(path).is_some_and(|value| value.is_number()), "{path}");
-        }
-    }
-}
+mod schema;
+#[cfg(test)]
+pub(crate) mod tests;

@@ -8,13 +8,17 @@
 use crate::child::{self, Ended, Orphans, Running};
 use crate::family::Family;
 use crate::faults::{self, Wish};
+use crate::metrics::{self, Address, Board, Port};
 use crate::options::{Given, Memory, Shared};
 use crate::progress::{Mode, PERIOD, Progress};
 use crate::report::{Observed, Report};
+use crate::report_file::{Format, ReportFile};
 use crate::run_dir::RunDir;
+use crate::series::Series;
 use crate::session::{self, Description, SessionName};
 use crate::totals::Totals;
 use crate::unserved::Unserved;
+use crate::watch::{Shown, Watch};
 use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::{Args, ValueHint};
 use highwater_command::say;
@@ -24,11 +28,11 @@ use highwater_mm::config::KswapdThreads;
 use highwater_session::{Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls};
 use highwater_units::Bytes;
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long processes may take to end after the program.
@@ -64,7 +68,8 @@ Summary, printed when the program has ended:
                    traffic and the time in which a thread waited for memory; all lines above, too,
                    are sums over processes, but for budget, peak RAM and peak demand
   Highwater CPU    CPU time of Highwater's threads, in addition to the program's
---report writes all figures, and every counter, as JSON.";
+--report FILE.html draws them over time, and has malloc by size, locks and all processes;
+--report FILE.json has all figures, and every counter (docs/report.md).";
 
 /// Run a program in less memory than it needs
 ///
@@ -133,9 +138,13 @@ pub(crate) struct Run {
     /// dots, dashes and underscores; no other running session of this user may have it
     #[arg(long, value_name = "NAME")]
     name: Option<SessionName>,
-    /// Write all figures as JSON
-    #[arg(long, value_name = "FILE.json")]
+    /// Write a report: FILE.html is a page with plots over time, FILE.json has all figures
+    #[arg(long, value_name = "FILE.html|FILE.json")]
     report: Option<PathBuf>,
+    /// Serve metrics for Prometheus at PORT of the loopback address, or at ADDRESS:PORT, while the
+    /// program runs
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    metrics: Option<Address>,
     /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
@@ -158,7 +167,17 @@ struct Plan {
     program: PathBuf,
     library: PathBuf,
     /// The file for the report.
-    report: Option<File>,
+    report: Option<ReportFile>,
+    /// Where metrics will be served.
+    metrics: Option<Port>,
+}
+
+/// A program that has ended.
+struct Finished {
+    pid: u32,
+    ended: Ended,
+    /// Until its end.
+    watch: Watch,
 }
 
 impl Run {
@@ -180,16 +199,27 @@ impl Run {
             .map_or(Ok(()), |it| create_budget(run_dir.path(), &it, &plan.settings))?;
         let started = Instant::now();
         let mut totals = Totals::new();
-        let (pid, ended) = self.carry_out(&plan, run_dir.path(), &mut totals)?;
+        let board = plan.metrics.take().map(|port| self.serve(port, &description)).transpose()?;
+        let Finished { pid, ended, watch } =
+            self.carry_out(&plan, run_dir.path(), board, &mut totals)?;
         let elapsed = started.elapsed();
         let left = child::wait_for_rest(REST);
         if let Err(other_build) = totals.finish(run_dir.path(), pid) {
             say(other_build);
             return Ok(ExitCode::from(ended.code()));
         }
+        let series = watch.finish(&totals.all);
         let Plan { settings, memory, .. } = &plan;
-        let observed = Observed { settings, memory, elapsed, pid, ended, totals: &totals };
-        let report = Report::new(&observed);
+        let report = Report::new(&Observed {
+            settings,
+            memory,
+            elapsed,
+            pid,
+            ended,
+            totals: &totals,
+            description: &description,
+            series: &series,
+        });
         self.publish(&report, &left, plan.report.as_ref());
         Ok(ExitCode::from(ended.code()))
     }
@@ -197,6 +227,7 @@ impl Run {
     /// Makes every check: arguments, program, machine, devices. The report file is created last, so
     /// that a refused run leaves nothing behind.
     fn plan(&self) -> Result<Plan, Refusal> {
+        let report = self.report.as_deref().map(Format::of).transpose()?;
         let memory = options::memory(Given {
             memory: self.memory.as_deref(),
             paged: self.paged.as_deref(),
@@ -214,7 +245,8 @@ impl Run {
         let swap = swap::devices(&self.swap)?;
         swap.iter().try_for_each(|area| swap::try_open(area, self.seal))?;
         self.refuse_taken_name(None)?;
-        let report = self.report.as_deref().map(create_report).transpose()?;
+        let metrics = self.metrics.map(Port::open).transpose()?;
+        let report = report.map(ReportFile::create).transpose()?;
         let Run { seal, kswapd, mapping, map_files, malloc, large_pages, .. } = *self;
         let run_dir = None;
         let settings = Settings {
@@ -231,7 +263,7 @@ impl Run {
             faults,
             run_dir,
         };
-        Ok(Plan { settings, memory, program, library, report })
+        Ok(Plan { settings, memory, program, library, report, metrics })
     }
 
     /// Refuses a name that another session has; that in `own` is this one.
@@ -240,13 +272,30 @@ impl Run {
         name.map_or(Ok(()), |name| session::refuse_taken(name, &session::running(), own))
     }
 
+    /// Serves metrics, and says where.
+    fn serve(&self, port: Port, description: &Description) -> Result<Arc<Board>, Refusal> {
+        let session = match &description.name {
+            Some(name) => name.to_string(),
+            None => description.pid.to_string(),
+        };
+        let served = port.url().and_then(|url| Ok((metrics::serve(port, session)?, url)));
+        let (board, url) = served.map_err(|error| {
+            Refusal::new(format!("metrics cannot be served: {error}"), "leave out --metrics")
+        })?;
+        if !self.quiet {
+            say(format_args!("metrics at {url}"));
+        }
+        Ok(board)
+    }
+
     /// Starts the program and waits for its end. Adds up what processes publish that end before it.
     fn carry_out(
         &self,
         plan: &Plan,
         run_dir: &Path,
+        board: Option<Arc<Board>>,
         totals: &mut Totals,
-    ) -> Result<(u32, Ended), Refusal> {
+    ) -> Result<Finished, Refusal> {
         let failed = |error: io::Error| {
             let what = format!("cannot run '{}': {error}", plan.program.display());
             Refusal::new(what, "check that the program starts without highwater")
@@ -259,19 +308,24 @@ impl Run {
         let mut unserved = Unserved::of(run_dir);
         unserved.iter_mut().for_each(|unserved| unserved.tick(PERIOD));
         let running = Running::start(&mut command, Orphans::Adopt).map_err(failed)?;
-        let mut progress = Progress::start(self.progress_mode(), run_dir);
+        let shown = Shown {
+            progress: Progress::start(self.progress_mode()),
+            series: plan.report.as_ref().map(|_| Series::new()),
+            board,
+        };
+        let mut watch = Watch::start(run_dir, &plan.memory, shown);
         let ended = loop {
             match running.wait(PERIOD) {
                 Some(ended) => break ended.map_err(failed)?,
                 None => {
                     totals.take_ended(run_dir);
-                    progress.tick(&totals.all);
+                    watch.tick(&totals.all);
                     unserved.iter_mut().for_each(|unserved| unserved.tick(PERIOD));
                 }
             }
         };
-        progress.finish();
-        Ok((running.pid(), ended))
+        watch.hide_progress();
+        Ok(Finished { pid: running.pid(), ended, watch })
     }
 
     fn progress_mode(&self) -> Mode {
@@ -285,7 +339,7 @@ impl Run {
     }
 
     /// Prints the summary and writes the report. Errors do not change the program's exit status.
-    fn publish(&self, report: &Report, left: &Family, file: Option<&File>) {
+    fn publish(&self, report: &Report, left: &Family, file: Option<&ReportFile>) {
         if !self.quiet && !left.is_empty() {
             say(format_args!("still running: {left}"));
         }
@@ -293,11 +347,8 @@ impl Run {
             // Standard error may be closed.
             let _ = io::stderr().write_all(summary::text(report).as_bytes());
         }
-        if let Some(mut file) = file {
-            let text = serde_json::to_string_pretty(report).map_err(io::Error::from);
-            if let Err(error) = text.and_then(|text| writeln!(file, "{text}")) {
-                say(format_args!("the report could not be written: {error}"));
-            }
+        if let Some(Err(error)) = file.map(|file| file.write(report)) {
+            say(format_args!("the report could not be written: {error}"));
         }
     }
 }
@@ -317,11 +368,4 @@ fn create_budget(run_dir: &Path, shared: &Shared, settings: &Settings) -> Result
     }
     budget.set_kswapd(settings.kswapd);
     Ok(())
-}
-
-fn create_report(path: &Path) -> Result<File, Refusal> {
-    File::create(path).map_err(|error| {
-        let what = format!("report '{}' cannot be created: {error}", path.display());
-        Refusal::new(what, "name a file in a directory that exists and is writable")
-    })
 }

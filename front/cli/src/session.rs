@@ -9,9 +9,7 @@
 //! ```
 //! A session that was killed has an unlocked `owner`, and is none. Locks: none.
 
-use crate::Refusal;
-use crate::progress::is_alive;
-use crate::run_dir;
+use crate::{Refusal, run_dir};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{Budget, MallocStats, Parts, Published, Settings, read_published};
 use highwater_units::Bytes;
@@ -194,8 +192,17 @@ impl Session {
     }
 }
 
-/// The last images of the processes that are alive.
-fn living(published: Vec<(u32, Published)>, is_alive: impl Fn(u32) -> bool) -> Vec<Process> {
+/// Whether there is a process of this pid.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+/// The last images of the processes that are alive. Of a process that called exec, only that one
+/// holds memory.
+pub(crate) fn living(
+    published: Vec<(u32, Published)>,
+    is_alive: impl Fn(u32) -> bool,
+) -> Vec<Process> {
     let last: BTreeMap<u32, Published> = published.into_iter().collect();
     let goes_on = |snapshot: &Snapshot| snapshot.get(Counter::ProcessEnded) == 0;
     let living = last.into_iter().filter(|(pid, it)| goes_on(&it.snapshot) && is_alive(*pid));

@@ -7,44 +7,48 @@ use highwater_units::{Bytes, Nanos};
 
 /// The text of the summary.
 pub(crate) fn text(report: &Report) -> String {
-    let mut lines = Vec::new();
-    if report.out_of_memory > 0 {
-        lines.push(format!(
-            "highwater: memory and swap were full: {} ended; give more with --swap or --memory",
-            processes(report.out_of_memory),
-        ));
-    }
-    if report.swap_io_errors > 0 {
-        let errors = count(report.swap_io_errors);
-        lines.push(format!("highwater: {errors} swap transfers failed; check the device"));
-    }
-    if report.swap_refused_bytes > 0 {
-        let refused = Bytes(report.swap_refused_bytes);
-        lines.push(format!(
-            "highwater: a swap device ran out of room before its slots: it refused {refused}, and \
-             was skipped"
-        ));
-    }
-    if let Some(failures) = report.tiers.as_ref().map(|it| it.writeback_failures).filter(|n| *n > 0)
-    {
-        let failures = count(failures);
-        lines.push(format!(
-            "highwater: {failures} pages could not be written back; check the slow device"
-        ));
-    }
-    if report.processes_unpublished > 0 {
-        let missing = processes(report.processes_unpublished as u64);
-        lines.push(format!(
-            "highwater: {missing} found no room for statistics, which are missing here; in docker \
-             add --shm-size 64m"
-        ));
-    }
+    let mut lines: Vec<String> =
+        problems(report).iter().map(|problem| format!("highwater: {problem}")).collect();
     match (report.processes, report.processes_unpublished) {
         (0, 0) => lines.extend(nothing_paged(report)),
         (0, _) => lines.push(headline(report)),
         _ => lines.extend(table(report)),
     }
     lines.join("\n") + "\n"
+}
+
+/// What went wrong, a line each.
+pub(crate) fn problems(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    if report.out_of_memory > 0 {
+        lines.push(format!(
+            "memory and swap were full: {} ended; give more with --swap or --memory",
+            processes(report.out_of_memory),
+        ));
+    }
+    if report.swap_io_errors > 0 {
+        let errors = count(report.swap_io_errors);
+        lines.push(format!("{errors} swap transfers failed; check the device"));
+    }
+    if report.swap_refused_bytes > 0 {
+        let refused = Bytes(report.swap_refused_bytes);
+        lines.push(format!(
+            "a swap device ran out of room before its slots: it refused {refused}, and was skipped"
+        ));
+    }
+    if let Some(failures) = report.tiers.as_ref().map(|it| it.writeback_failures).filter(|n| *n > 0)
+    {
+        let failures = count(failures);
+        lines.push(format!("{failures} pages could not be written back; check the slow device"));
+    }
+    if report.processes_unpublished > 0 {
+        let missing = processes(report.processes_unpublished as u64);
+        lines.push(format!(
+            "{missing} found no room for statistics, which are missing here; in docker add \
+             --shm-size 64m"
+        ));
+    }
+    lines
 }
 
 fn processes(count: u64) -> String {
@@ -145,12 +149,17 @@ fn tiers(tiers: &Tiers) -> [(&'static str, String); 2] {
     [("tiers", held), ("  slow level", moved)]
 }
 
-fn headline(report: &Report) -> String {
-    let end = match (report.exit_status, report.signal) {
+/// How the program ended.
+pub(crate) fn ending(report: &Report) -> String {
+    match (report.exit_status, report.signal) {
         (Some(status), _) => format!("exit status {status}"),
         (None, Some(signal)) => format!("ended by signal {signal}"),
         (None, None) => "ended".to_owned(),
-    };
+    }
+}
+
+fn headline(report: &Report) -> String {
+    let end = ending(report);
     let seconds = report.elapsed_seconds;
     if report.processes == 0 {
         return format!("highwater: {end} after {seconds:.1} s");

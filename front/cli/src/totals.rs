@@ -7,6 +7,7 @@
 //! A run may have thousands of processes, and /dev/shm little room: only the files of living ones
 //! stay, and little but sums is kept.
 
+use crate::lock_figures::Locks;
 use crate::processes::Processes;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{
@@ -29,6 +30,8 @@ pub(crate) struct Totals {
     pub(crate) reader: Option<Snapshot>,
     /// Objects and blocks of the library's malloc; `None` if no process used it.
     pub(crate) malloc: Option<MallocStats>,
+    /// Costs of the managers' locks.
+    pub(crate) locks: Locks,
     /// The processes that were served. Others publish if they needed more than the budget.
     pub(crate) served: BTreeSet<u32>,
     /// Their figures, one by one.
@@ -47,6 +50,7 @@ impl Totals {
             largest: None,
             reader: None,
             malloc: None,
+            locks: Locks::default(),
             served: BTreeSet::new(),
             processes: Processes::default(),
             by_handlers: BTreeSet::new(),
@@ -56,7 +60,7 @@ impl Totals {
 
     /// Adds an image of a process.
     pub(crate) fn add(&mut self, pid: u32, published: &Published) {
-        let Published { snapshot, malloc, .. } = published;
+        let Published { snapshot, parts, malloc, .. } = published;
         if snapshot.get(Counter::Processes) > 0 {
             self.processes.add(pid, published);
         }
@@ -75,6 +79,7 @@ impl Totals {
         if self.reader.as_ref().is_none_or(|reader| reads(snapshot) > reads(reader)) {
             self.reader = Some(snapshot.clone());
         }
+        parts.iter().for_each(|parts| self.locks.add(parts));
         if let Some(malloc) = malloc {
             self.malloc.get_or_insert_default().merge(malloc);
         }

@@ -32,6 +32,7 @@ const TIMES_MIN: f64 = 1.2;
 
 /// What limited a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LimitedBy {
     /// Threads hardly waited for memory.
@@ -44,6 +45,7 @@ pub(crate) enum LimitedBy {
 
 /// What limited a run, and what would help.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Verdict {
     /// What limited it.
     pub(crate) limited_by: LimitedBy,
@@ -60,6 +62,7 @@ pub(crate) struct Verdict {
 
 /// Swap in compressed memory instead of files.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Zram {
     /// How many times as fast the run would have been.
     pub(crate) times: f64,
@@ -71,11 +74,19 @@ pub(crate) struct Zram {
     pub(crate) budget_bytes: u64,
 }
 
+impl Zram {
+    /// The options to give; `option` sets the budget.
+    pub(crate) fn options(&self, option: &str) -> String {
+        let (memory, swap) = (self.budget_bytes >> 20, self.swap_bytes >> 20);
+        format!("{option} {memory}M --swap zram:{swap}M")
+    }
+}
+
 /// The evidence.
 #[derive(Clone, Copy, Debug)]
 struct Evidence {
     elapsed: Duration,
-    /// At least one thread waited for memory.
+    /// At least one thread waited for memory. A sum of processes counts as the whole run at most.
     stalled: Duration,
     /// All threads waited for reads from swap, summed.
     reading: Duration,
@@ -105,7 +116,7 @@ impl Evidence {
         let sum = |count: u64, mean: u64| Duration::from_nanos(count.saturating_mul(mean));
         Evidence {
             elapsed,
-            stalled: Duration::from_micros(all.get(Counter::PsiSomeMicros)),
+            stalled: Duration::from_micros(all.get(Counter::PsiSomeMicros)).min(elapsed),
             reading: sum(all.major.count(), all.major.mean().0),
             reclaiming: sum(all.reclaims.count(), all.reclaims.mean().0),
             reads: reads(all),
@@ -213,12 +224,9 @@ impl fmt::Display for Verdict {
         if let Some(bytes) = self.budget_bytes {
             write!(f, "; {option} {}M would avoid most reads", bytes >> 20)?;
         }
-        if let Some(Zram { times, compresses, swap_bytes, budget_bytes }) = self.zram {
-            let (memory, swap) = (budget_bytes >> 20, swap_bytes >> 20);
-            write!(
-                f,
-                "; {option} {memory}M --swap zram:{swap}M would be {times:.1} times as fast"
-            )?;
+        if let Some(zram) = &self.zram {
+            let Zram { times, compresses, .. } = zram;
+            write!(f, "; {} would be {times:.1} times as fast", zram.options(option))?;
             write!(f, ", the data compresses {compresses:.1} times")?;
         }
         Ok(())

@@ -364,3 +364,18 @@ fn unwritable_report() {
     let errors = refused(command.args(["run", "--report", "/nonexistent/r.json", "--", "true"]));
     assert!(errors.contains("name a file"), "{errors}");
 }
+
+/// Before anything else is looked at, and nothing is created.
+#[test]
+fn reports_and_metrics_that_there_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["report", "report.txt", "report.html.gz"] {
+        let path = dir.path().join(name);
+        refuses(&["--report", path.to_str().unwrap(), "--", "true"], "name it report.html");
+        assert!(!path.exists());
+    }
+    for address in ["", "nowhere", "localhost:9400", "127.0.0.1", "127.0.0.1:65536"] {
+        refuses(&["--metrics", address, "--", "true"], "see 'highwater help'");
+    }
+    refuses(&["--metrics", "nowhere", "--", "true"], "for example 127.0.0.1:9400");
+}

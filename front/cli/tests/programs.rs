@@ -47,10 +47,14 @@ mod limit;
 mod mapped;
 #[path = "programs/memory.rs"]
 mod memory;
+#[path = "programs/metrics.rs"]
+mod metrics;
 #[path = "programs/objects.rs"]
 mod objects;
 #[path = "programs/packages.rs"]
 mod packages;
+#[path = "programs/pages.rs"]
+mod pages;
 #[path = "programs/pins.rs"]
 mod pins;
 #[path = "programs/python.rs"]

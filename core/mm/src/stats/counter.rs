@@ -36,6 +36,11 @@ macro_rules! counters {
                 match self { $(Counter::$variant => $name,)* }
             }
 
+            /// What it counts, in a sentence.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Counter::$variant => $doc,)* }
+            }
+
             /// Whether processes' values combine by maximum instead of sum.
             pub fn is_peak(self) -> bool {
                 match self { $(Counter::$variant => stringify!($kind) == "peak",)* }

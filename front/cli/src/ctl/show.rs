@@ -2,6 +2,7 @@
 //!
 //! The formats are those of files in /proc where the kernel has one. Locks: none.
 
+use crate::lock_figures::{LockFigures, Locks};
 use crate::session::Process;
 use highwater_command::{counted, time};
 use highwater_mm::stats::Counter;
@@ -89,19 +90,16 @@ pub(super) fn slabinfo(processes: &[Process]) -> String {
 
 /// The locks that were taken, of all processes together.
 pub(super) fn locks(processes: &[Process]) -> String {
-    let mut sums = std::collections::BTreeMap::<_, [u64; 4]>::new();
-    for (_, parts) in served(processes) {
-        for (class, record) in parts.by_class().filter(|(_, record)| record.acquisitions > 0) {
-            let found = [record.acquisitions, record.contended, record.wait.0, record.hold.0];
-            let sum = sums.entry(class.name()).or_default();
-            sum.iter_mut().zip(found).for_each(|(sum, found)| *sum += found);
-        }
-    }
-    let line = |(name, [taken, contended, wait, hold]): (&str, [u64; 4])| {
-        let [wait, hold] = [wait, hold].map(|it| time(Nanos(it)));
-        format!("{name} = {taken} taken, {contended} contended, {wait} waited, {hold} held\n")
+    let mut sums = Locks::default();
+    served(processes).for_each(|(_, parts)| sums.add(parts));
+    let line = |sum: &LockFigures| {
+        let LockFigures { name, acquisitions, contended, wait_ns, hold_ns } = sum;
+        let [wait, hold] = [wait_ns, hold_ns].map(|it| time(Nanos(*it)));
+        format!(
+            "{name} = {acquisitions} taken, {contended} contended, {wait} waited, {hold} held\n"
+        )
     };
-    sums.into_iter().map(line).collect()
+    sums.figures().iter().map(line).collect()
 }
 
 #[cfg(test)]

@@ -37,6 +37,13 @@ impl Report {
         value.unwrap_or_else(|| panic!("no text {pointer} in the report: {}", self.0))
     }
 
+    /// A number of each sample of the series.
+    pub(crate) fn samples(&self, key: &str) -> Vec<u64> {
+        let samples = self.0.pointer("/series").and_then(Value::as_array).expect("a series");
+        let number = |sample: &Value| sample[key].as_u64().unwrap_or_else(|| panic!("no {key}"));
+        samples.iter().map(number).collect()
+    }
+
     /// A number about malloc's objects of one size; `pointer` is relative to the class.
     pub(crate) fn of_malloc(&self, name: &str, pointer: &str) -> u64 {
         let classes = self.0.pointer("/malloc/classes").and_then(Value::as_array);

@@ -159,7 +159,7 @@ impl Malloc {
         }
         let failed =
             |error: std::io::Error| BenchError::Setup(format!("a file for a report: {error}"));
-        let file = tempfile::NamedTempFile::new().map_err(failed)?;
+        let file = tempfile::Builder::new().suffix(".json").tempfile().map_err(failed)?;
         let figures =
             figures_of(command(&highwater()?, self.paged(file.path(), line)?), self.limit())?;
         let text = std::fs::read_to_string(file.path()).map_err(failed)?;

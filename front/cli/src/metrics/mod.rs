@@ -1,0 +1,126 @@
+//! Metrics for Prometheus: `--metrics ADDRESS:PORT`.
+//!
+//! ```text
+//! Watch --- every 250 ms: Look ---> Board --- exposition: text
+//!                                               ^
+//! thread "metrics": accept --- answer: GET /metrics
+//! ```
+//! One connection at a time, each for a bounded time. A server library was not taken: tiny_http
+//! starts a thread for each connection and panics where it cannot, and a panic of this process ends
+//! the program that it runs.
+//!
+//! Locks: that of the board (`exposition`).
+
+mod answer;
+mod exposition;
+
+use crate::Refusal;
+pub(crate) use exposition::Board;
+use exposition::Exposition;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// Pause after a connection could not be accepted, for lack of descriptors for example.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Where metrics are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address(SocketAddr);
+
+impl FromStr for Address {
+    type Err = String;
+
+    /// A port is one of the loopback address.
+    fn from_str(text: &str) -> Result<Address, String> {
+        let port = text.parse().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        port.or_else(|_| text.parse()).map(Address).map_err(|_| {
+            format!("'{text}' is neither PORT nor ADDRESS:PORT, for example 127.0.0.1:9400")
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A port that is listened to. Programs do not inherit it.
+pub(crate) struct Port(TcpListener);
+
+impl Port {
+    /// Takes a port.
+    pub(crate) fn open(address: Address) -> Result<Port, Refusal> {
+        TcpListener::bind(address.0).map(Port).map_err(|error| {
+            let what = format!("metrics cannot be served at {address}: {error}");
+            Refusal::new(what, "give another address and port; port 0 is any that is free")
+        })
+    }
+
+    /// Where the metrics are.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub(crate) fn url(&self) -> io::Result<String> {
+        let address = self.0.local_addr()?;
+        let reachable = match address.ip() {
+            ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            ip => ip,
+        };
+        Ok(format!("http://{}/metrics", SocketAddr::new(reachable, address.port())))
+    }
+}
+
+/// Serves what the board shows until the end of this process. `session`: its name, or its pid.
+///
+/// # Errors
+/// No thread can be started.
+pub(crate) fn serve(port: Port, session: String) -> io::Result<Arc<Board>> {
+    let board = Arc::new(Board::default());
+    let exposition = Exposition::new(session, Arc::clone(&board));
+    thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+        loop {
+            match port.0.accept() {
+                // A client that goes away, or is too slow, gets no answer.
+                Ok((client, _)) => drop(answer::answer(client, &exposition)),
+                Err(_) => thread::sleep(PAUSE),
+            }
+        }
+    })?;
+    Ok(board)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_on_loopback_unless_said() {
+        let address = |text: &str| text.parse::<Address>().map(|it| it.to_string());
+        for (text, expected) in [
+            ("9400", "127.0.0.1:9400"),
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("0.0.0.0:9400", "0.0.0.0:9400"),
+            ("[::1]:9400", "[::1]:9400"),
+        ] {
+            assert_eq!(address(text).as_deref(), Ok(expected));
+        }
+        for text in ["", ":9400", "65536", "localhost:9400", "1.2.3.4", "-1", "1.2.3.4:x"] {
+            assert!(address(text).unwrap_err().contains("for example 127.0.0.1:9400"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_refused() {
+        let port = Port::open("0".parse().unwrap()).unwrap();
+        let taken = port.0.local_addr().unwrap().to_string();
+        let refusal = Port::open(taken.parse().unwrap()).err().expect("it is taken").to_string();
+        assert!(refusal.contains(&taken) && refusal.contains("another address"), "{refusal}");
+        assert_eq!(port.url().unwrap(), format!("http://{taken}/metrics"));
+    }
+}
