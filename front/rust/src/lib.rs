@@ -2,10 +2,12 @@
 //! on swap devices of its own.
 //!
 //! ```text
-//! Builder --build--> Memory -- Engine  (engine.rs)   Manager, the threads that serve faults
+//! Builder --build--> Memory -- Engine  (engine.rs)   Manager, what it may hold
+//!                      |               (serving.rs)  the threads that serve faults
 //!                      |               (owner.rs)    faults that cannot be served
-//!                      |               (regions.rs)  what lies where
+//!                      |               (regions.rs)  what lies where; files in files.rs, opening.rs
 //!                      |               (forked.rs)   children have none of it
+//!                      |- map_file -> FileMapping   a Mapping of a file, resize, sync
 //!                      '- map -> Mapping   plain pointers; read_at, write_at: checked copies
 //!                                 |- PagedVec, PagedBox    typed
 //!                                 |- PageRef, PageMut      pinned pages
@@ -23,12 +25,16 @@ mod builder;
 mod element;
 mod engine;
 mod error;
+mod file;
+mod files;
 mod forked;
 mod mapping;
 mod memory;
+mod opening;
 mod owner;
 mod page;
 mod regions;
+mod serving;
 mod statistics;
 mod stream;
 mod vec;
@@ -37,8 +43,9 @@ pub use advice::Advice;
 pub use boxed::PagedBox;
 pub use builder::Builder;
 pub use error::Error;
+pub use file::FileMapping;
 pub use highwater_devices::{OpenError, Seal};
-pub use highwater_platform::IoError;
+pub use highwater_platform::{FileAccess, IoError};
 pub use highwater_session::{FaultThreads, LargePages};
 pub use highwater_units::Bytes;
 pub use mapping::Mapping;

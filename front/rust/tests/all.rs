@@ -5,6 +5,7 @@ mod checked;
 mod common;
 mod contents;
 mod ends;
+mod files;
 mod forked;
 #[allow(dead_code, reason = "an example: its `main` is called")]
 #[path = "../examples/hash_join.rs"]
