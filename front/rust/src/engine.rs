@@ -12,6 +12,7 @@
 
 use crate::advice::Advice;
 use crate::error::Error;
+use crate::fetch::{self, Fetchers};
 use crate::files::{Files, KEPT, OUTER, PAGES, PLACES};
 use crate::forked::{Birth, Known};
 use crate::owner::Mappings;
@@ -57,6 +58,7 @@ pub(crate) struct Plan {
 /// this order.
 pub(crate) struct Live {
     _known: Known,
+    fetchers: Mutex<Option<Arc<Fetchers>>>,
     pub(crate) files: OnceLock<Addresses>,
     _serving: Serving,
     pub(crate) manager: Arc<Manager<Uffd>>,
@@ -135,7 +137,8 @@ impl Engine {
         let _serving = Serving::start(delivery, &manager, &owner).map_err(Error::System)?;
         let _known = Known::new(base.addr(), pages as usize * PAGE_SIZE);
         let (made, attempt) = (OnceLock::new(), Mutex::new(Attempt::None));
-        let live = Live { _known, files: made, _serving, manager, owner, attempt };
+        let fetchers = Mutex::default();
+        let live = Live { _known, fetchers, files: made, _serving, manager, owner, attempt };
         let engine = Engine {
             live: ManuallyDrop::new(live),
             birth: Birth::now(),
@@ -327,6 +330,18 @@ impl Engine {
         }
     }
 
+    /// The threads that fetch, started at the first call.
+    ///
+    /// # Errors
+    /// [`Error::System`], [`Error::Forked`].
+    pub(crate) fn fetchers(&self) -> Result<Arc<Fetchers>, Error> {
+        let mut fetchers = self.live()?.fetchers.lock().unwrap_or_else(PoisonError::into_inner);
+        if fetchers.is_none() {
+            *fetchers = Some(Arc::new(Fetchers::start().map_err(Error::System)?));
+        }
+        Ok(fetchers.as_ref().expect("started above").clone())
+    }
+
     /// Pins a page: an access to it does not fault until the pin is dropped.
     ///
     /// # Errors
@@ -426,6 +441,12 @@ impl Engine {
 
     fn regions(&self) -> RwLockWriteGuard<'_, Regions> {
         self.regions.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fetch::Source for Engine {
+    fn bring_in(&self, space: SpaceId, vpn: Vpn) -> Result<(), Error> {
+        self.pin(space, vpn, Access::Read).map(drop)
     }
 }
 

@@ -15,6 +15,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -64,8 +65,7 @@ impl Memory {
         self.engine().manager()?;
         let mut options = OpenOptions::new();
         options.read(true).write(access == FileAccess::ReadWrite);
-        let file = options.open(path).map_err(|error| failed(path, error))?;
-        FileMapping::of(self.engine().clone(), file, path, access)
+        FileMapping::of(self.engine().clone(), options, path, access)
     }
 
     /// Makes a file of `len` zeros, or of an existing one, and maps it for reading and writing.
@@ -78,8 +78,8 @@ impl Memory {
         let mut options = OpenOptions::new();
         // Truncated once it is locked.
         options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(path).map_err(|error| failed(path, error))?;
-        let mut file = FileMapping::of(self.engine().clone(), file, path, FileAccess::ReadWrite)?;
+        let engine = self.engine().clone();
+        let mut file = FileMapping::of(engine, options, path, FileAccess::ReadWrite)?;
         file.resize(0)?;
         file.resize(len)?;
         Ok(file)
@@ -89,10 +89,20 @@ impl Memory {
 impl FileMapping {
     fn of(
         engine: Arc<Engine>,
-        file: File,
+        mut options: OpenOptions,
         path: &Path,
         access: FileAccess,
     ) -> Result<FileMapping, Error> {
+        // A pipe is refused, not waited for.
+        options.custom_flags(libc::O_NONBLOCK);
+        let opened = options.open(path).and_then(|file| {
+            let kind = file.metadata()?.file_type();
+            match kind.is_file() || kind.is_block_device() {
+                true => Ok(file),
+                false => Err(io::Error::other("neither a file nor a block device: give one")),
+            }
+        });
+        let file = opened.map_err(|error| failed(path, error))?;
         lock(&file, path, access)?;
         let mapping = Mapping::of_nothing(engine);
         let mut made = FileMapping { mapping, file, path: path.to_owned(), access };
@@ -203,6 +213,7 @@ impl FileMapping {
             return Ok(());
         }
         if let Some((space, range)) = self.mapping.file() {
+            self.mapping.end_fetches();
             engine.close_file(range, space)?;
         }
         let held = self.mapping.take_file().map(|(_, range)| range);
@@ -231,6 +242,8 @@ impl FileMapping {
 
     /// Closes the file; returns the error of the changes that are lost.
     fn end(&mut self) -> Result<(), Error> {
+        self.engine().manager()?;
+        self.mapping.end_fetches();
         let Some((space, range)) = self.mapping.take_file() else { return Ok(()) };
         let engine = self.engine();
         let closed = engine.close_file(range, space);

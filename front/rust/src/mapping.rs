@@ -3,6 +3,7 @@
 use crate::advice::Advice;
 use crate::engine::{Engine, Pinned};
 use crate::error::Error;
+use crate::fetch::{Fetch, Gate};
 use crate::page::{PageMut, PageRef};
 use crate::regions::SPACE;
 use highwater_mm::{Access, Range};
@@ -11,7 +12,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Paged memory of some length, whose pages come and go as they are used. Dropping it frees them.
 ///
@@ -40,6 +41,8 @@ pub struct Mapping {
     range: Range,
     address: NonNull<u8>,
     len: usize,
+    /// Closed before pages are given up.
+    gate: Mutex<Option<Arc<Gate>>>,
 }
 
 // SAFETY: memory that all threads may use, borrowed as the slice that it dereferences to.
@@ -49,7 +52,6 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     pub(crate) fn new(engine: Arc<Engine>, len: usize) -> Result<Mapping, Error> {
-        engine.manager()?;
         let mut mapping = Mapping::of_nothing(engine);
         mapping.resize(len)?;
         Ok(mapping)
@@ -57,7 +59,8 @@ impl Mapping {
 
     /// A mapping of length 0.
     pub(crate) fn of_nothing(engine: Arc<Engine>) -> Mapping {
-        Mapping { engine, space: SPACE, range: NOTHING, address: nowhere(), len: 0 }
+        let gate = Mutex::default();
+        Mapping { engine, space: SPACE, range: NOTHING, address: nowhere(), len: 0, gate }
     }
 
     /// The pages of a file that is open at a range. Its owner closes the file.
@@ -117,6 +120,8 @@ impl Mapping {
     /// # Errors
     /// As of [`Memory::map`](crate::Memory::map); the mapping is as it was.
     pub fn resize(&mut self, len: usize) -> Result<(), Error> {
+        self.engine.manager()?;
+        self.end_fetches();
         let (old, new) = (self.range.end.0 - self.range.first.0, pages(len));
         if len > self.len {
             // A longer mapping has left bytes in its last page.
@@ -187,6 +192,52 @@ impl Mapping {
         let end = pages(range.end.min(self.len));
         let first = self.vpn(range.start / PAGE_SIZE);
         self.engine.prefetch(self.space, Range { first, end: self.vpn(end as usize) });
+    }
+
+    /// Requests pages that a task awaits: threads of the library read them, and the future is ready
+    /// when all have been read. It works with every executor. Pages may leave memory again before
+    /// they are used, so a range is to be much smaller than the budget; an access then waits.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), highwater::Error> {
+    /// # let memory = highwater::Memory::builder().memory("16M").swap("ram:64M").build()?;
+    /// # let mapping = memory.map(40 << 20)?;
+    /// let sum = async {
+    ///     mapping.fetch(8192..20_000)?.await?;
+    ///     Ok(mapping[8192..20_000].iter().map(|byte| u64::from(*byte)).sum::<u64>())
+    /// };
+    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+    /// # let (mut sum, mut context) = (pin!(sum), Context::from_waker(Waker::noop()));
+    /// # let found: Result<u64, highwater::Error> = loop {
+    /// #     if let Poll::Ready(found) = sum.as_mut().poll(&mut context) { break found }
+    /// # };
+    /// # assert_eq!(found?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Range`], [`Error::Forked`], [`Error::System`]: no threads. Of the future: as of
+    /// [`Mapping::read_at`].
+    pub fn fetch(&self, range: std::ops::Range<usize>) -> Result<Fetch<'_>, Error> {
+        self.expect_inside(range.end)?;
+        let fetchers = self.engine.fetchers()?;
+        let pages = match range.is_empty() {
+            true => 0..0,
+            false => range.start / PAGE_SIZE..range.end.div_ceil(PAGE_SIZE),
+        };
+        self.prefetch(range);
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Gate::new(&*self.engine, self.space, self.vpn(0)));
+        Ok(fetchers.fetch(gate.get_or_insert_with(new).clone(), pages))
+    }
+
+    /// Waits until no thread fetches any more. For those that take pages away, before they do.
+    pub(crate) fn end_fetches(&mut self) {
+        let gate = self.gate.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gate) = gate.take() {
+            gate.close();
+        }
     }
 
     /// Says how the mapping is going to be used.
@@ -336,6 +387,11 @@ impl DerefMut for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.engine.is_inherited() {
+            // Nothing is left of it, and a thread of the parent's may hold the gate.
+            return;
+        }
+        self.end_fetches();
         if self.range != NOTHING && self.space == SPACE {
             self.engine.remove(self.range);
         }

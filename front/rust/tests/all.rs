@@ -6,6 +6,7 @@ mod btree;
 mod budget;
 mod checked;
 mod common;
+mod containers;
 mod contents;
 mod crash;
 mod ends;

@@ -125,7 +125,14 @@ fn mappings_that_would_not_see_each_other_are_refused() {
     assert!(memory.map_file(&path, ReadWrite).is_ok(), "all are closed");
     let none = memory.map_file(dir.path().join("none"), Read).err().expect("refused");
     assert!(none.to_string().contains("none\": No such file"), "{none}");
-    assert!(memory.map_file(dir.path(), Read).is_err(), "a directory");
+    let pipe = dir.path().join("pipe");
+    let name = std::ffi::CString::new(pipe.to_str().expect("UTF-8")).expect("a path");
+    // SAFETY: a path.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    for (path, access) in [(dir.path(), Read), (&pipe, Read), (&pipe, ReadWrite)] {
+        let refused = memory.map_file(path, access).err().expect("refused").to_string();
+        assert!(refused.contains("neither a file nor"), "{refused}");
+    }
 }
 
 #[test]
