@@ -9,7 +9,8 @@ HIGHWATER_LAB ?= $(CARGO_TARGET_DIR)/release/highwater-lab
 PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
 .PHONY: help build lab install install-c c c-files test test-modes test-programs demo
-.PHONY: bench bench-arrays bench-forks bench-programs python package venv tools clean
+.PHONY: bench bench-arrays bench-array-libraries bench-examples bench-forks bench-programs
+.PHONY: python python-types package venv tools clean
 .PHONY: deb tarball test-packages book
 
 help:
@@ -23,12 +24,18 @@ help:
 	@echo "make test-modes"
 	@echo "              the programs of the tests, as for a user without privileges (8 minutes)"
 	@echo "make python   the Python package, into .venv, and its tests"
+	@echo "make python-types"
+	@echo "              mypy on the package and its stubs"
 	@echo "make lab      highwater-lab: benchmarks, simulated machines, published experiments"
 	@echo "make bench    what a page fault costs, beside the kernel's swap on zram (10 minutes)"
 	@echo "make bench-arrays"
 	@echo "              NumPy on 512 MiB in 128 MiB, beside numpy.memmap (3 minutes)"
 	@echo "make bench-forks"
 	@echo "              fork, exec and posix_spawn, beside the same without Highwater (1 minute)"
+	@echo "make bench-array-libraries"
+	@echo "              pandas, scikit-learn, PyArrow on arrays four times the memory (5 minutes)"
+	@echo "make bench-examples"
+	@echo "              the Rust examples beside mmap, on 1 and 16 threads (10 minutes)"
 	@echo "make bench-programs"
 	@echo "              sort, NumPy, redis, Python in a third of their memory, beside the kernel's"
 	@echo "              swap (10 minutes)"
@@ -141,6 +148,14 @@ test: tools venv build
 python: package
 	.venv/bin/python -m pytest --quiet front/python/tests
 
+# The stubs of the package are those of the extension module, and its types are right.
+python-types: package
+	.venv/bin/pip install --quiet --disable-pip-version-check mypy
+	cd front/python && ../../.venv/bin/python -m mypy.stubtest --ignore-disjoint-bases \
+	    highwater._highwater
+	cd front/python && ../../.venv/bin/python -m mypy --strict --allow-untyped-calls \
+	    python/highwater
+
 # The programs of the tests with handler threads, with and without copies for system calls.
 test-modes: tools venv build
 	HIGHWATER_TEST_MODE=handlers $(CARGO) test --release --package highwater-cli --test programs
@@ -168,6 +183,20 @@ bench-arrays: package
 # HIGHWATER names another build; OPTIONS as in demo/forks.py.
 bench-forks: build
 	demo/forks.py --ours $(HIGHWATER) $(OPTIONS)
+
+# OPTIONS as in demo/array_libraries.py. Needs root for the limits.
+bench-array-libraries: package
+	.venv/bin/pip install --quiet --disable-pip-version-check pandas scikit-learn pyarrow polars
+	.venv/bin/python demo/array_libraries.py $(OPTIONS)
+
+# Needs root for the limits. DIRECTORY is on the disk to measure.
+DIRECTORY ?= /var/tmp
+bench-examples:
+	$(CARGO) build --release --package highwater --examples
+	for example in hash_join btree traversal; do \
+	    echo $$example; \
+	    $(CARGO_TARGET_DIR)/release/examples/$$example --compare $(DIRECTORY) || exit 1; \
+	done
 
 # HIGHWATER names another build; OPTIONS as in demo/real_work.py.
 bench-programs: build venv

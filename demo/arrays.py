@@ -86,11 +86,11 @@ def limited(limit_mib):
     return None
 
 
-def measure(way, options):
-    """What a process of its own finds."""
-    limit = None if way == "numpy" else limited(options.budget + BESIDE_MIB)
+def measured(script, way, options, limit_mib):
+    """What a process of its own finds, in a memory cgroup if there is a limit."""
+    limit = limited(limit_mib) if limit_mib else None
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-        command = [sys.executable, __file__, "--work", way, "--data", str(options.data)]
+        command = [sys.executable, script, "--work", way, "--data", str(options.data)]
         command += ["--budget", str(options.budget), "--directory", directory]
         join = (lambda: (limit / "cgroup.procs").write_text("0")) if limit else None
         try:
@@ -115,7 +115,8 @@ def main():
     print(f"{options.data} MiB of integers, {options.budget} MiB of memory")
     first = None
     for way in WAYS:
-        found = measure(way, options)
+        limit = None if way == "numpy" else options.budget + BESIDE_MIB
+        found = measured(__file__, way, options, limit)
         first = first or found
         if found["results"] != first["results"]:
             sys.exit(f"{way}: other results than NumPy's own array")

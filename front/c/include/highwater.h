@@ -10,9 +10,10 @@
  * "Requirements". A highwater_options is used by one thread at a time. No function may be called
  * in a signal handler.
  *
- * Ownership: what highwater_X_new, highwater_open, highwater_alloc and highwater_pin_range make,
- * the caller ends by highwater_X_free, highwater_close, highwater_free and highwater_unpin. Texts
- * that are returned belong to the library; texts that are given are copied.
+ * Ownership: what highwater_X_new, highwater_open, highwater_alloc (highwater_map_file,
+ * highwater_create_file) and highwater_pin_range make, the caller ends by highwater_X_free,
+ * highwater_close, highwater_free and highwater_unpin. Texts that are returned belong to the
+ * library; texts that are given are copied.
  *
  * fork: a child has none of its parent's memories. Calls with them return HIGHWATER_ERROR_FORKED,
  * those that end something do nothing, and an access to a mapping is a SIGSEGV after one line. A
@@ -90,11 +91,11 @@ typedef enum highwater_status {
    */
   HIGHWATER_ERROR_PINNED = 10,
   /**
-   * A swap device could not read a page; its contents may be lost.
+   * A swap device or file could not read a page; its contents may be lost.
    */
   HIGHWATER_ERROR_READ = 11,
   /**
-   * A swap device could not write a page, which stays in memory.
+   * A swap device or file could not write a page, which stays in memory.
    */
   HIGHWATER_ERROR_WRITE = 12,
   /**
@@ -117,6 +118,22 @@ typedef enum highwater_status {
    * A part of it is pinned: call highwater_unpin first.
    */
   HIGHWATER_ERROR_BUSY = 17,
+  /**
+   * A file cannot be opened, locked, or changed in length.
+   */
+  HIGHWATER_ERROR_FILE = 18,
+  /**
+   * The file is mapped elsewhere, here or in another process, and one of them writes.
+   */
+  HIGHWATER_ERROR_IN_USE = 19,
+  /**
+   * The file is mapped for reading only.
+   */
+  HIGHWATER_ERROR_READ_ONLY = 20,
+  /**
+   * Too many files are mapped: free one first.
+   */
+  HIGHWATER_ERROR_FILES = 21,
 } highwater_status;
 
 /**
@@ -371,11 +388,14 @@ enum highwater_status highwater_alloc(struct highwater_memory *memory,
  * pages behind the end are freed. The address may change, but nothing is copied.
  *
  * As of realloc(3), no other thread uses the mapping meanwhile. On errors the mapping is as it
- * was, and `*moved` is not changed.
+ * was, and `*moved` is not changed. The mapping of a file changes the length of the file, after
+ * all changes are written; after HIGHWATER_ERROR_FILE the file has the changes, and the mapping is
+ * freed.
  *
  * Errors:
  * As of highwater_alloc; HIGHWATER_ERROR_NOT_MAPPED; HIGHWATER_ERROR_BUSY: a part of it is pinned;
- * HIGHWATER_ERROR_READ, HIGHWATER_ERROR_OUT_OF_MEMORY: its last page cannot be brought in.
+ * HIGHWATER_ERROR_READ, HIGHWATER_ERROR_OUT_OF_MEMORY: its last page cannot be brought in. Of a
+ * file also HIGHWATER_ERROR_FILE, HIGHWATER_ERROR_READ_ONLY, HIGHWATER_ERROR_WRITE.
  *
  * Requirements:
  * `memory` is NULL or open. `moved` is NULL or has room for a pointer. No other thread uses the
@@ -387,10 +407,11 @@ enum highwater_status highwater_resize(struct highwater_memory *memory,
                                        void **moved);
 
 /**
- * Frees the mapping that begins at `address`, with its contents. NULL does nothing. In a forked
- * child it does nothing.
+ * Frees the mapping that begins at `address`, with its contents; the changes of a file are
+ * written before. NULL does nothing. In a forked child it does nothing.
  *
  * Errors:
+ * HIGHWATER_ERROR_WRITE: changes of a file cannot be written; the mapping stays.
  * HIGHWATER_ERROR_NOT_MAPPED: no mapping begins there, or it was freed. HIGHWATER_ERROR_BUSY: a
  * part of it is pinned; the mapping stays. HIGHWATER_ERROR_NULL.
  *
@@ -458,7 +479,8 @@ enum highwater_status highwater_write(struct highwater_memory *memory,
  * Errors:
  * HIGHWATER_ERROR_INVALID: no such advice. HIGHWATER_ERROR_NOT_MAPPED, HIGHWATER_ERROR_RANGE,
  * HIGHWATER_ERROR_FORKED, HIGHWATER_ERROR_NULL. Of HIGHWATER_ADVICE_DONTNEED also
- * HIGHWATER_ERROR_BUSY, if the range is pinned, and those of highwater_write.
+ * HIGHWATER_ERROR_BUSY, if the range is pinned, HIGHWATER_ERROR_INVALID for files, and those of
+ * highwater_write.
  *
  * Requirements:
  * `memory` is NULL or open. With HIGHWATER_ADVICE_DONTNEED no other thread uses the bytes
@@ -468,6 +490,66 @@ enum highwater_status highwater_advise(struct highwater_memory *memory,
                                        void *address,
                                        size_t size,
                                        int advice);
+
+/**
+ * Maps the file at `path`, which is not empty, and stores its address in `*address`, or NULL on
+ * errors; highwater_size has its length. `access` is one of highwater_access: with
+ * HIGHWATER_ACCESS_WRITE, changed pages are written to the file, at the latest by highwater_free
+ * and highwater_close; a process that is killed loses what highwater_sync has not written.
+ *
+ * The budget bounds what of the file is in memory. Each mapped file keeps 256 KiB of memory from
+ * other mappings. The file is locked by flock(2), shared for reading, exclusive for writing:
+ * other mappings by this library are refused that would not see its changes. Pages that are in
+ * memory do not show later changes by other programs.
+ *
+ * A plain store to a mapping for reading ends the process, as an access to a page that cannot be
+ * read does.
+ *
+ * Errors:
+ * HIGHWATER_ERROR_FILE: it cannot be opened. HIGHWATER_ERROR_IN_USE, HIGHWATER_ERROR_FILES.
+ * HIGHWATER_ERROR_INVALID: it is empty, or no such access. HIGHWATER_ERROR_FULL,
+ * HIGHWATER_ERROR_FRAGMENTED, HIGHWATER_ERROR_SYSTEM, HIGHWATER_ERROR_FORKED,
+ * HIGHWATER_ERROR_NULL.
+ *
+ * Requirements:
+ * `memory` is NULL or open. `path` is NULL or a text. `address` is NULL or has room for a pointer.
+ */
+enum highwater_status highwater_map_file(struct highwater_memory *memory,
+                                         const char *path,
+                                         int access,
+                                         void **address);
+
+/**
+ * Makes a file of `size` zeros at `path`, or of the file that is there, and maps it for reading
+ * and writing, as highwater_map_file does.
+ *
+ * Errors:
+ * As of highwater_map_file; HIGHWATER_ERROR_INVALID: a size of 0.
+ *
+ * Requirements:
+ * As of highwater_map_file.
+ */
+enum highwater_status highwater_create_file(struct highwater_memory *memory,
+                                            const char *path,
+                                            size_t size,
+                                            void **address);
+
+/**
+ * Writes the changes of `size` bytes at `address`, which lies anywhere in the mapping of a file,
+ * with the rest of their pages, and returns when they are durable, as msync(2) with MS_SYNC. Does
+ * nothing for other mappings.
+ *
+ * Errors:
+ * HIGHWATER_ERROR_WRITE: changes that could not be written stay, and a later call tries them
+ * again. HIGHWATER_ERROR_BUSY: a part is pinned. HIGHWATER_ERROR_NOT_MAPPED,
+ * HIGHWATER_ERROR_RANGE, HIGHWATER_ERROR_FORKED, HIGHWATER_ERROR_NULL.
+ *
+ * Requirements:
+ * `memory` is NULL or open.
+ */
+enum highwater_status highwater_sync(struct highwater_memory *memory,
+                                     void *address,
+                                     size_t size);
 
 /**
  * Pins the pages of `size` bytes at `address`, which lies anywhere in a mapping, and stores the

@@ -5,6 +5,7 @@
 //!                                                      |- Table (table.rs)  mappings by address
 //!                                                      |   '- alloc, resize, free, read, write,
 //!                                                      |      advise (mapping.rs)
+//!                                                      |      files (file.rs)
 //!                                                      |- highwater_pin (pin.rs)
 //!                                                      '- counters.rs
 //! status.rs  codes, and the thread's message       access.rs  null pointers, text
@@ -15,6 +16,7 @@
 
 mod access;
 pub mod counters;
+pub mod file;
 pub mod mapping;
 pub mod memory;
 pub mod options;

@@ -4,7 +4,7 @@ use crate::access::{expect_data, place};
 use crate::memory::{highwater_memory, own};
 use crate::status::highwater_status::{HIGHWATER_ERROR_INVALID, HIGHWATER_OK};
 use crate::status::{Failure, highwater_status, status_of};
-use crate::table::Part;
+use crate::table::{Held, Part};
 use highwater::Advice;
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn highwater_alloc(
         let found = place(address, ptr::null_mut(), "address")?;
         let memory = own(memory)?;
         expect_bytes(size)?;
-        *found = memory.table.add(memory.memory.map(size)?).cast();
+        *found = memory.table.add(Held::Memory(memory.memory.map(size)?)).cast();
         Ok(())
     };
     status_of(alloc())
@@ -77,11 +77,14 @@ pub unsafe extern "C" fn highwater_alloc(
 /// pages behind the end are freed. The address may change, but nothing is copied.
 ///
 /// As of realloc(3), no other thread uses the mapping meanwhile. On errors the mapping is as it
-/// was, and `*moved` is not changed.
+/// was, and `*moved` is not changed. The mapping of a file changes the length of the file, after
+/// all changes are written; after HIGHWATER_ERROR_FILE the file has the changes, and the mapping is
+/// freed.
 ///
 /// # Errors
 /// As of highwater_alloc; HIGHWATER_ERROR_NOT_MAPPED; HIGHWATER_ERROR_BUSY: a part of it is pinned;
-/// HIGHWATER_ERROR_READ, HIGHWATER_ERROR_OUT_OF_MEMORY: its last page cannot be brought in.
+/// HIGHWATER_ERROR_READ, HIGHWATER_ERROR_OUT_OF_MEMORY: its last page cannot be brought in. Of a
+/// file also HIGHWATER_ERROR_FILE, HIGHWATER_ERROR_READ_ONLY, HIGHWATER_ERROR_WRITE.
 ///
 /// # Safety
 /// `memory` is NULL or open. `moved` is NULL or has room for a pointer. No other thread uses the
@@ -101,7 +104,9 @@ pub unsafe extern "C" fn highwater_resize(
         expect_bytes(size)?;
         let block = memory.table.take(address.cast())?;
         let resized = block.mapping_alone().resize(size);
-        let now = memory.table.put(block);
+        // A file that could not be opened again has no pages.
+        let now =
+            if block.mapping().is_empty() { ptr::null_mut() } else { memory.table.put(block) };
         resized?;
         moved.write(now.cast());
         Ok(())
@@ -109,10 +114,11 @@ pub unsafe extern "C" fn highwater_resize(
     status_of(resize())
 }
 
-/// Frees the mapping that begins at `address`, with its contents. NULL does nothing. In a forked
-/// child it does nothing.
+/// Frees the mapping that begins at `address`, with its contents; the changes of a file are
+/// written before. NULL does nothing. In a forked child it does nothing.
 ///
 /// # Errors
+/// HIGHWATER_ERROR_WRITE: changes of a file cannot be written; the mapping stays.
 /// HIGHWATER_ERROR_NOT_MAPPED: no mapping begins there, or it was freed. HIGHWATER_ERROR_BUSY: a
 /// part of it is pinned; the mapping stays. HIGHWATER_ERROR_NULL.
 ///
@@ -129,10 +135,16 @@ pub unsafe extern "C" fn highwater_free(
     // SAFETY: as the caller promises.
     let free = || unsafe {
         let given = crate::access::shared(memory, "memory")?;
-        match given.memory.is_inherited() {
-            true => Ok(()),
-            false => given.table.take(address.cast()).map(drop),
+        if given.memory.is_inherited() {
+            return Ok(());
         }
+        let block = given.table.take(address.cast())?;
+        let len = block.mapping().len();
+        let written = block.mapping_alone().sync_range(0..len);
+        if written.is_err() {
+            given.table.put(block);
+        }
+        Ok(written?)
     };
     status_of(free())
 }
@@ -224,7 +236,8 @@ pub unsafe extern "C" fn highwater_write(
 /// # Errors
 /// HIGHWATER_ERROR_INVALID: no such advice. HIGHWATER_ERROR_NOT_MAPPED, HIGHWATER_ERROR_RANGE,
 /// HIGHWATER_ERROR_FORKED, HIGHWATER_ERROR_NULL. Of HIGHWATER_ADVICE_DONTNEED also
-/// HIGHWATER_ERROR_BUSY, if the range is pinned, and those of highwater_write.
+/// HIGHWATER_ERROR_BUSY, if the range is pinned, HIGHWATER_ERROR_INVALID for files, and those of
+/// highwater_write.
 ///
 /// # Safety
 /// `memory` is NULL or open. With HIGHWATER_ADVICE_DONTNEED no other thread uses the bytes

@@ -32,9 +32,9 @@ pub enum highwater_status {
     HIGHWATER_ERROR_OUT_OF_MEMORY = 9,
     /// All pages that may be pinned are: half of the budget. Or a mapping has 4096 pins.
     HIGHWATER_ERROR_PINNED = 10,
-    /// A swap device could not read a page; its contents may be lost.
+    /// A swap device or file could not read a page; its contents may be lost.
     HIGHWATER_ERROR_READ = 11,
-    /// A swap device could not write a page, which stays in memory.
+    /// A swap device or file could not write a page, which stays in memory.
     HIGHWATER_ERROR_WRITE = 12,
     /// The memory belongs to the parent of this forked process, which has none of it.
     HIGHWATER_ERROR_FORKED = 13,
@@ -46,12 +46,20 @@ pub enum highwater_status {
     HIGHWATER_ERROR_NOT_MAPPED = 16,
     /// A part of it is pinned: call highwater_unpin first.
     HIGHWATER_ERROR_BUSY = 17,
+    /// A file cannot be opened, locked, or changed in length.
+    HIGHWATER_ERROR_FILE = 18,
+    /// The file is mapped elsewhere, here or in another process, and one of them writes.
+    HIGHWATER_ERROR_IN_USE = 19,
+    /// The file is mapped for reading only.
+    HIGHWATER_ERROR_READ_ONLY = 20,
+    /// Too many files are mapped: free one first.
+    HIGHWATER_ERROR_FILES = 21,
 }
 
 use highwater_status::*;
 
 /// All codes, with what highwater_status_name returns.
-const NAMES: [(highwater_status, &CStr); 18] = [
+const NAMES: [(highwater_status, &CStr); 22] = [
     (HIGHWATER_OK, c"HIGHWATER_OK"),
     (HIGHWATER_ERROR_NULL, c"HIGHWATER_ERROR_NULL"),
     (HIGHWATER_ERROR_INVALID, c"HIGHWATER_ERROR_INVALID"),
@@ -70,6 +78,10 @@ const NAMES: [(highwater_status, &CStr); 18] = [
     (HIGHWATER_ERROR_BUDGET, c"HIGHWATER_ERROR_BUDGET"),
     (HIGHWATER_ERROR_NOT_MAPPED, c"HIGHWATER_ERROR_NOT_MAPPED"),
     (HIGHWATER_ERROR_BUSY, c"HIGHWATER_ERROR_BUSY"),
+    (HIGHWATER_ERROR_FILE, c"HIGHWATER_ERROR_FILE"),
+    (HIGHWATER_ERROR_IN_USE, c"HIGHWATER_ERROR_IN_USE"),
+    (HIGHWATER_ERROR_READ_ONLY, c"HIGHWATER_ERROR_READ_ONLY"),
+    (HIGHWATER_ERROR_FILES, c"HIGHWATER_ERROR_FILES"),
 ];
 
 /// Why a call is refused.
@@ -98,6 +110,10 @@ impl From<Error> for Failure {
             Error::Pinned { .. } => HIGHWATER_ERROR_PINNED,
             Error::Read(_) => HIGHWATER_ERROR_READ,
             Error::Write(_) => HIGHWATER_ERROR_WRITE,
+            Error::File { .. } => HIGHWATER_ERROR_FILE,
+            Error::InUse { .. } => HIGHWATER_ERROR_IN_USE,
+            Error::ReadOnly => HIGHWATER_ERROR_READ_ONLY,
+            Error::Files { .. } => HIGHWATER_ERROR_FILES,
             Error::Forked => HIGHWATER_ERROR_FORKED,
             Error::Range { .. } => HIGHWATER_ERROR_RANGE,
             Error::Budget { .. } => HIGHWATER_ERROR_BUDGET,

@@ -1,18 +1,20 @@
 //! The mappings of a memory, by address.
 //!
 //! ```text
-//! Table: first address -> Row (length, Block)      Block: Mapping, pinned ranges
+//! Table: first address -> Row (length, Block)      Block: Held, pinned ranges
+//!                                                  Held: a Mapping, of memory or of a file
 //! ```
 //! Locking: `rows`, then nothing: it is not held while a page is waited for. `mapping` of a block,
 //! for reading by all calls that may run side by side, then `pinned`.
 
 use crate::status::Failure;
 use crate::status::highwater_status::{
-    HIGHWATER_ERROR_BUSY, HIGHWATER_ERROR_NOT_MAPPED, HIGHWATER_ERROR_PINNED, HIGHWATER_ERROR_RANGE,
+    HIGHWATER_ERROR_BUSY, HIGHWATER_ERROR_INVALID, HIGHWATER_ERROR_NOT_MAPPED,
+    HIGHWATER_ERROR_PINNED, HIGHWATER_ERROR_RANGE,
 };
-use highwater::Mapping;
+use highwater::{Error, FileMapping, Mapping};
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const PAGE: usize = 4096;
@@ -20,21 +22,66 @@ const PAGE: usize = 4096;
 /// The pins of a mapping at a time: fewer than an entry of the page table can count.
 const PINS_MAX: usize = 4096;
 
+/// A mapping, by the origin of its contents.
+pub(crate) enum Held {
+    Memory(Mapping),
+    File(FileMapping),
+}
+
+impl Deref for Held {
+    type Target = Mapping;
+
+    fn deref(&self) -> &Mapping {
+        match self {
+            Held::Memory(mapping) => mapping,
+            Held::File(file) => file,
+        }
+    }
+}
+
+impl Held {
+    pub(crate) fn resize(&mut self, len: usize) -> Result<(), Error> {
+        match self {
+            Held::Memory(mapping) => mapping.resize(len),
+            Held::File(file) => file.resize(len),
+        }
+    }
+
+    /// Sets bytes to zeros; those of files stay.
+    pub(crate) fn discard(&mut self, range: Range<usize>) -> Result<(), Failure> {
+        match self {
+            Held::Memory(mapping) => Ok(mapping.discard(range)?),
+            Held::File(_) => {
+                let what = "the contents of a file are not dropped: write zeros";
+                Err(Failure::new(HIGHWATER_ERROR_INVALID, what))
+            }
+        }
+    }
+
+    /// Writes the changes of a file; memory has none.
+    pub(crate) fn sync_range(&mut self, range: Range<usize>) -> Result<(), Error> {
+        match self {
+            Held::Memory(_) => Ok(()),
+            Held::File(file) => file.sync_range(range),
+        }
+    }
+}
+
 /// A mapping, and the ranges of it that are pinned.
 pub(crate) struct Block {
-    mapping: RwLock<Mapping>,
+    mapping: RwLock<Held>,
     /// In bytes from the first one, whole pages.
     pinned: Mutex<Vec<Range<usize>>>,
 }
 
 impl Block {
     /// The mapping, for calls that may run side by side.
-    pub(crate) fn mapping(&self) -> RwLockReadGuard<'_, Mapping> {
+    pub(crate) fn mapping(&self) -> RwLockReadGuard<'_, Held> {
         self.mapping.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The mapping, alone.
-    pub(crate) fn mapping_alone(&self) -> RwLockWriteGuard<'_, Mapping> {
+    pub(crate) fn mapping_alone(&self) -> RwLockWriteGuard<'_, Held> {
         self.mapping.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,16 +146,16 @@ pub(crate) struct Table {
 
 impl Table {
     /// Adds a mapping; returns its address.
-    pub(crate) fn add(&self, mapping: Mapping) -> *mut u8 {
+    pub(crate) fn add(&self, held: Held) -> *mut u8 {
         let pinned = Mutex::default();
-        self.put(Arc::new(Block { mapping: RwLock::new(mapping), pinned }))
+        self.put(Arc::new(Block { mapping: RwLock::new(held), pinned }))
     }
 
     /// Adds a block that was taken.
     pub(crate) fn put(&self, block: Arc<Block>) -> *mut u8 {
         let (address, len) = {
-            let mut mapping = block.mapping_alone();
-            (mapping.as_mut_ptr(), mapping.len())
+            let mapping = block.mapping();
+            (mapping.as_ptr().cast_mut(), mapping.len())
         };
         let other = self.rows_alone().insert(address.addr(), Row { len, block });
         debug_assert!(other.is_none(), "mappings do not overlap");

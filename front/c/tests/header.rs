@@ -8,8 +8,8 @@ use std::process::Command;
 const PATH: &str = "include/highwater.h";
 
 /// In the order of the header.
-const SOURCES: [&str; 6] =
-    ["status.rs", "options.rs", "memory.rs", "mapping.rs", "pin.rs", "counters.rs"];
+const SOURCES: [&str; 7] =
+    ["status.rs", "options.rs", "memory.rs", "mapping.rs", "file.rs", "pin.rs", "counters.rs"];
 
 /// What holds for all functions.
 const HEAD: &str = "\
@@ -25,9 +25,10 @@ const HEAD: &str = "\
  * \"Requirements\". A highwater_options is used by one thread at a time. No function may be called
  * in a signal handler.
  *
- * Ownership: what highwater_X_new, highwater_open, highwater_alloc and highwater_pin_range make,
- * the caller ends by highwater_X_free, highwater_close, highwater_free and highwater_unpin. Texts
- * that are returned belong to the library; texts that are given are copied.
+ * Ownership: what highwater_X_new, highwater_open, highwater_alloc (highwater_map_file,
+ * highwater_create_file) and highwater_pin_range make, the caller ends by highwater_X_free,
+ * highwater_close, highwater_free and highwater_unpin. Texts that are returned belong to the
+ * library; texts that are given are copied.
  *
  * fork: a child has none of its parent's memories. Calls with them return HIGHWATER_ERROR_FORKED,
  * those that end something do nothing, and an access to a mapping is a SIGSEGV after one line. A

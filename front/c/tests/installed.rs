@@ -150,6 +150,15 @@ fn contents_stay_within_the_budget() {
 }
 
 #[test]
+fn files_have_the_changes_of_their_mappings() {
+    let Some(tree) = tree() else { return };
+    for faults in FAULTS {
+        let mut program = tree.program("tests/programs/files.c", Link::Shared);
+        ended(&run(program.env("FAULTS", faults).arg(tree.swap_dir("files"))));
+    }
+}
+
+#[test]
 fn threads_share_a_memory_and_children_have_none() {
     let Some(tree) = tree() else { return };
     for faults in FAULTS {

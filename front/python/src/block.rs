@@ -1,38 +1,109 @@
 //! A mapping as an array of bytes: NumPy arrays lie in it, and keep it alive.
+//!
+//! ```text
+//! Block -- Held   Memory: contents of its own      File: those of a file
+//! ```
 
 use crate::error::raised;
-use highwater::{Advice, Error, Mapping, Memory};
+use highwater::{Advice, Error, FileAccess, FileMapping, Mapping, Memory};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use std::path::Path;
 use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of paged memory. NumPy finds them by `__array_interface__`.
-#[pyclass(frozen, module = "highwater._highwater")]
+#[pyclass(frozen, weakref, module = "highwater._highwater")]
 pub(crate) struct Block {
-    mapping: Mutex<Mapping>,
+    held: Mutex<Held>,
+    access: FileAccess,
     address: usize,
     len: usize,
 }
 
-impl Block {
-    pub(crate) fn new(py: Python<'_>, memory: &Memory, len: usize) -> PyResult<Block> {
-        let mut mapping = memory.map(len).map_err(|error| raised(py, &error))?;
-        let address = mapping.as_mut_ptr().expose_provenance();
-        Ok(Block { mapping: Mutex::new(mapping), address, len })
+/// What the bytes are.
+enum Held {
+    Memory(Mapping),
+    File(FileMapping),
+}
+
+impl Held {
+    fn mapping(&self) -> &Mapping {
+        match self {
+            Held::Memory(mapping) => mapping,
+            Held::File(file) => file,
+        }
     }
 
-    fn mapping(&self) -> MutexGuard<'_, Mapping> {
-        self.mapping.lock().unwrap_or_else(PoisonError::into_inner)
+    fn write_at(&mut self, offset: usize, from: &[u8]) -> Result<(), Error> {
+        match self {
+            Held::Memory(mapping) => mapping.write_at(offset, from),
+            Held::File(file) => file.write_at(offset, from),
+        }
+    }
+
+    /// The contents of files stay: NumPy's functions refuse them before.
+    fn discard(&mut self, range: std::ops::Range<usize>) -> Result<(), Error> {
+        match self {
+            Held::Memory(mapping) => mapping.discard(range),
+            Held::File(_) => Err(Error::ReadOnly),
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        match self {
+            Held::Memory(_) => Ok(()),
+            Held::File(file) => file.sync(),
+        }
+    }
+}
+
+impl Block {
+    pub(crate) fn new(py: Python<'_>, memory: &Memory, len: usize) -> PyResult<Block> {
+        let mapping = memory.map(len).map_err(|error| raised(py, &error))?;
+        Ok(Block::of(Held::Memory(mapping), FileAccess::ReadWrite))
+    }
+
+    /// A file, opened in one of NumPy's modes `r`, `r+`, `w+`, of `nbytes` bytes or more.
+    pub(crate) fn of_file(
+        py: Python<'_>,
+        memory: &Memory,
+        path: &Path,
+        mode: &str,
+        nbytes: usize,
+    ) -> PyResult<Block> {
+        let open = || match mode {
+            "w+" => memory.create_file(path, nbytes),
+            "r+" => {
+                let mut file = memory.map_file(path, FileAccess::ReadWrite)?;
+                if file.len() < nbytes {
+                    file.resize(nbytes)?;
+                }
+                Ok(file)
+            }
+            _ => memory.map_file(path, FileAccess::Read),
+        };
+        let file = py.detach(open).map_err(|error| raised(py, &error))?;
+        let access = file.access();
+        Ok(Block::of(Held::File(file), access))
+    }
+
+    fn of(held: Held, access: FileAccess) -> Block {
+        let (address, len) = (held.mapping().as_ptr().expose_provenance(), held.mapping().len());
+        Block { held: Mutex::new(held), access, address, len }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls `act` without the interpreter's lock.
     fn checked<T: Send>(
         &self,
         py: Python<'_>,
-        act: impl FnOnce(&mut Mapping) -> Result<T, Error> + Send,
+        act: impl FnOnce(&mut Held) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        py.detach(|| act(&mut self.mapping())).map_err(|error| raised(py, &error))
+        py.detach(|| act(&mut self.held())).map_err(|error| raised(py, &error))
     }
 }
 
@@ -44,7 +115,7 @@ impl Block {
         interface.set_item("version", 3)?;
         interface.set_item("shape", (self.len,))?;
         interface.set_item("typestr", "|u1")?;
-        interface.set_item("data", (self.address, false))?;
+        interface.set_item("data", (self.address, self.access == FileAccess::Read))?;
         Ok(interface)
     }
 
@@ -53,7 +124,7 @@ impl Block {
         let from = std::ptr::with_exposed_provenance(address);
         // SAFETY: the package passes address and length of an array that it keeps alive.
         let bytes: &[u8] = unsafe { slice::from_raw_parts(from, nbytes) };
-        self.checked(py, |mapping| mapping.write_at(offset, bytes))
+        self.checked(py, |held| held.write_at(offset, bytes))
     }
 
     /// Copies bytes out.
@@ -64,23 +135,33 @@ impl Block {
         nbytes: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
         PyBytes::new_with(py, nbytes, |bytes| {
-            self.checked(py, |mapping| mapping.read_at(offset, bytes))
+            self.checked(py, |held| held.mapping().read_at(offset, bytes))
         })
     }
 
     /// Sets bytes to zero and frees the whole pages among them.
     fn discard(&self, py: Python<'_>, start: usize, end: usize) -> PyResult<()> {
-        self.checked(py, |mapping| mapping.discard(start..end))
+        self.checked(py, |held| held.discard(start..end))
+    }
+
+    /// Writes the changes of a file to it, and makes them durable.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        self.checked(py, Held::sync)
     }
 
     /// Requests bytes that will be used soon.
     fn prefetch(&self, start: usize, end: usize) {
-        self.mapping().prefetch(start..end);
+        self.held().mapping().prefetch(start..end);
     }
 
     /// Whether faults read ahead.
     fn read_ahead(&self, on: bool) {
-        self.mapping().advise(if on { Advice::Detect } else { Advice::Random });
+        self.held().mapping().advise(if on { Advice::Detect } else { Advice::Random });
+    }
+
+    /// Whether the bytes are those of a file.
+    fn is_file(&self) -> bool {
+        matches!(*self.held(), Held::File(_))
     }
 
     fn __len__(&self) -> usize {

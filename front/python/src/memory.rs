@@ -5,6 +5,7 @@ use crate::error::raised;
 use highwater::{Builder, Error, FaultThreads, LargePages};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::path::PathBuf;
 
 /// Paged memory of this process.
 #[pyclass(frozen, module = "highwater._highwater")]
@@ -44,6 +45,18 @@ impl Memory {
     /// Adds a mapping of so many bytes.
     fn block(&self, py: Python<'_>, nbytes: usize) -> PyResult<Block> {
         Block::new(py, &self.0, nbytes)
+    }
+
+    /// Maps a file: `mode` is r, r+ or w+. With r+ it gets `nbytes` bytes if it has fewer, with w+
+    /// it becomes as many zeros.
+    fn map_file(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        mode: &str,
+        nbytes: usize,
+    ) -> PyResult<Block> {
+        Block::of_file(py, &self.0, &path, mode, nbytes)
     }
 
     /// The budget in bytes.

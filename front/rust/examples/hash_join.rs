@@ -1,28 +1,57 @@
 //! Joins two tables by a hash table that is larger than memory: orders by their customers.
+//!
+//! `cargo run --release -p highwater --example hash_join -- --compare [DIR]`: larger, beside mmap.
 
-use highwater::{Error, Memory, PagedBox};
+#[allow(clippy::duplicate_mod, reason = "the tests have several examples")]
+#[path = "beside/mod.rs"]
+mod beside;
 
-/// The slots of the hash table, 16 bytes each: 16 MiB.
-const SLOTS: usize = 1 << 20;
-const CUSTOMERS: u64 = 120_000;
-const ORDERS: u64 = 120_000;
+use beside::{Clock, Done, Mmap, Run, Way};
+use highwater::{Advice, PagedVec};
+use std::error::Error;
+use std::fs::File;
+
+/// The size of a join. Every third order has a customer of no table.
+#[derive(Clone, Copy)]
+struct Size {
+    /// Of the hash table, 16 bytes each; a power of two.
+    slots: usize,
+    customers: u64,
+    orders: u64,
+    memory_mib: u64,
+    swap: Swap,
+}
+
+/// Where pages of the table go.
+#[derive(Clone, Copy)]
+enum Swap {
+    Zram,
+    /// To the directory of the run.
+    Disk,
+}
+
+/// A hash table of 16 MiB.
+const SMALL: Size =
+    Size { slots: 1 << 20, customers: 40_000, orders: 30_000, memory_mib: 4, swap: Swap::Zram };
+/// One of 128 MiB.
+const LARGE: Size =
+    Size { slots: 8 << 20, customers: 250_000, orders: 400_000, memory_mib: 32, swap: Swap::Disk };
+/// What the program takes beside the table's pages, in MiB.
+const BESIDE_MIB: u64 = 16;
+
+const COUNTRIES: u64 = 200;
 
 /// An open-addressing hash table of customer and country. A customer of 0 is a free slot.
-struct Countries(PagedBox<[[u64; 2]]>);
+struct Table<'a>(&'a [[u64; 2]]);
 
-impl Countries {
+impl Table<'_> {
     /// The slot of a customer, or the free one where it belongs.
     fn slot(&self, customer: u64) -> usize {
         // Fibonacci hashing: the upper bits of the product.
-        let hash = customer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS.ilog2());
-        let probes = (0..SLOTS).map(|step| (hash as usize + step) % SLOTS);
+        let hash = customer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - self.0.len().ilog2());
+        let probes = (0..self.0.len()).map(|step| (hash as usize + step) % self.0.len());
         let is_its = |slot: &usize| [0, customer].contains(&self.0[*slot][0]);
         probes.into_iter().find(is_its).expect("a free slot")
-    }
-
-    fn insert(&mut self, customer: u64, country: u64) {
-        let slot = self.slot(customer);
-        self.0[slot] = [customer, country];
     }
 
     fn get(&self, customer: u64) -> Option<u64> {
@@ -31,36 +60,94 @@ impl Countries {
     }
 }
 
+/// The customer of an order.
+fn customer(order: u64, size: Size) -> u64 {
+    1 + order * 7919 % (size.customers * 3 / 2)
+}
+
+/// The orders of each country, and at the end those of strangers: threads look customers up in a
+/// table that one has made.
+fn join(table: &mut [[u64; 2]], size: Size, threads: u64) -> Vec<u64> {
+    for customer in 1..=size.customers {
+        let slot = Table(table).slot(customer);
+        table[slot] = [customer, customer % COUNTRIES];
+    }
+    let (table, share) = (Table(table), size.orders.div_ceil(threads));
+    let count = |thread: u64| {
+        let mut counts = vec![0; COUNTRIES as usize + 1];
+        for order in thread * share..size.orders.min((thread + 1) * share) {
+            counts[table.get(customer(order, size)).unwrap_or(COUNTRIES) as usize] += 1;
+        }
+        counts
+    };
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = (0..threads).map(|thread| scope.spawn(move || count(thread))).collect();
+        let parts = parts.into_iter().map(|part| part.join().expect("no panic"));
+        let add = |sums: Vec<u64>, part: Vec<u64>| {
+            sums.iter().zip(part).map(|(sum, count)| sum + count).collect()
+        };
+        parts.reduce(add).expect("a thread or more")
+    })
+}
+
+/// Joins by a table on swap, or in a mapped file.
+fn work(size: Size, run: &Run) -> Result<(Done, Vec<u64>), Box<dyn Error>> {
+    let clock;
+    let counts = match run.way {
+        Way::Highwater => {
+            let memory = beside::builder().memory(format!("{}M", size.memory_mib));
+            let memory = match size.swap {
+                Swap::Zram => memory.swap("zram:32M"),
+                Swap::Disk => memory.swap(format!("dir:{}:256M", run.dir.display())),
+            };
+            let memory = memory.build()?;
+            clock = Clock::start();
+            let mut table = PagedVec::zeroed(&memory, size.slots)?;
+            table.advise(Advice::Random);
+            let counts = join(&mut table, size, run.threads as u64);
+            let faults = memory.statistics()?.get("pgmajfault");
+            assert!(faults > Some(0), "more than the budget");
+            counts
+        }
+        Way::Mmap => {
+            let path = run.dir.join("table");
+            File::create(&path)?.set_len(size.slots as u64 * 16)?;
+            clock = Clock::start();
+            let mut table = Mmap::open(&path)?;
+            join(slots_of(&mut table), size, run.threads as u64)
+        }
+    };
+    let digest = counts.iter().fold(0u64, |sum, count| sum.wrapping_mul(31).wrapping_add(*count));
+    Ok((clock.done(digest), counts))
+}
+
+/// The bytes of a mapping as slots.
+fn slots_of(bytes: &mut [u8]) -> &mut [[u64; 2]] {
+    let len = bytes.len() / 16;
+    // SAFETY: a mapping is aligned to pages, and all bits are numbers.
+    unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) }
+}
+
 /// Joins, and checks the result.
 ///
 /// # Errors
 /// Memory is refused.
-pub(crate) fn main() -> Result<(), Error> {
-    let memory = Memory::builder().memory("6M").swap("zram:32M").build()?;
-    let mut countries = Countries(PagedBox::zeroed(&memory, SLOTS)?);
-    for customer in 1..=CUSTOMERS {
-        countries.insert(customer, customer % 200);
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    if beside::is_asked() {
+        let work = |run: &Run| work(LARGE, run).expect("joined").0;
+        return Ok(beside::compare(LARGE.memory_mib + BESIDE_MIB, work)?);
     }
-    let mut by_country = [0u64; 200];
-    let mut strangers = 0;
-    for order in 0..ORDERS {
-        // Every third customer of an order is in no table.
-        let customer = 1 + order * 7919 % (CUSTOMERS * 3 / 2);
-        match countries.get(customer) {
-            Some(country) => by_country[country as usize] += 1,
-            None => strangers += 1,
-        }
+    let dir = tempfile::tempdir()?;
+    let run = Run { way: Way::Highwater, threads: 4, dir: dir.path().to_owned() };
+    let (_, counts) = work(SMALL, &run)?;
+    let mut expected = vec![0; COUNTRIES as usize + 1];
+    for order in 0..SMALL.orders {
+        let customer = customer(order, SMALL);
+        let is_known = customer <= SMALL.customers;
+        let country = if is_known { customer % COUNTRIES } else { COUNTRIES };
+        expected[country as usize] += 1;
     }
-    let expected = |customer: u64| customer <= CUSTOMERS;
-    let orders = (0..ORDERS).map(|order| 1 + order * 7919 % (CUSTOMERS * 3 / 2));
-    let known: Vec<u64> = orders.filter(|customer| expected(*customer)).collect();
-    assert_eq!(strangers, ORDERS - known.len() as u64);
-    for (country, orders) in by_country.iter().enumerate() {
-        let of = known.iter().filter(|customer| **customer % 200 == country as u64).count() as u64;
-        assert_eq!(*orders, of, "country {country}");
-    }
-    let faults = memory.statistics()?.get("pgmajfault");
-    println!("{} orders joined; {faults:?} faults read from swap", known.len());
-    assert!(faults > Some(0), "more than the budget");
+    assert_eq!(counts, expected);
+    println!("{} orders joined", SMALL.orders - counts[COUNTRIES as usize]);
     Ok(())
 }

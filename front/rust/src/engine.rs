@@ -3,6 +3,7 @@
 //! ```text
 //! Engine -- Live     Serving (handler threads, or SIGBUS in the faulting thread), Manager
 //!        |- Regions  what lies where; how much all mappings hold
+//!        |- Files    mapped files, in addresses of their own (files.rs)
 //!        \- limit    the pages that memory and swap can hold
 //! ```
 //! A mapping that could not be held is refused when it is made, not when it is touched: all of them
@@ -11,13 +12,15 @@
 
 use crate::advice::Advice;
 use crate::error::Error;
+use crate::fetch::{self, Fetchers};
+use crate::files::{Files, KEPT, OUTER, PAGES, PLACES};
 use crate::forked::{Birth, Known};
 use crate::owner::Mappings;
-use crate::regions::Regions;
+use crate::regions::{Regions, SPACE};
+use crate::serving::{Addresses, Attempt, Serving};
 use highwater_devices::Device;
 use highwater_mm::stats::{Counter, Shortage, Snapshot};
 use highwater_mm::{Access, Config, Manager, Pin, Range};
-use highwater_serve::{Server, Service};
 use highwater_session::FaultThreads;
 use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{Delivery, Placement, Site, Uffd};
@@ -25,11 +28,8 @@ use highwater_units::{Bytes, LARGE_PAGES, PAGE_SIZE, SpaceId, Vpn};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
-
-/// The first space that a manager adds.
-const SPACE: SpaceId = SpaceId(0);
 
 /// Addresses, as a multiple of what memory and swap can hold: room for mappings that grow, and are
 /// moved, between others.
@@ -54,27 +54,29 @@ pub(crate) struct Plan {
     pub(crate) config: Config,
 }
 
-/// Serves until it is dropped.
-enum Serving {
-    Handlers { _server: Server },
-    InThread { _service: Service },
-}
-
 /// The parts that a forked child must not touch: their threads do not exist there. Dropped in
 /// this order.
-struct Live {
+pub(crate) struct Live {
     _known: Known,
+    fetchers: Mutex<Option<Arc<Fetchers>>>,
+    pub(crate) files: OnceLock<Addresses>,
     _serving: Serving,
-    manager: Arc<Manager<Uffd>>,
+    pub(crate) manager: Arc<Manager<Uffd>>,
+    owner: Arc<Mappings>,
+    /// Held while addresses for files are made.
+    pub(crate) attempt: Mutex<Attempt>,
 }
 
-/// A manager in this process, and its one space.
+/// A manager in this process, its space of anonymous memory, and its files.
 pub(crate) struct Engine {
     live: ManuallyDrop<Live>,
     birth: Birth,
     /// Of the space's first page.
     base: NonNull<u8>,
     regions: Arc<RwLock<Regions>>,
+    files: Arc<Files>,
+    /// Files that are mapped, each with KEPT pages of memory.
+    mapped: AtomicU64,
     /// Held while the budget changes.
     budget: Mutex<()>,
     /// Pages that all mappings together may have.
@@ -121,7 +123,7 @@ impl Engine {
         let source = Source::find(faults);
         let mapping = source.probe().map_err(Error::Userfaultfd)?;
         let devices = devices.into_iter().map(Some).collect();
-        let platform = Uffd::with_places(memory_max, devices, 0, mapping, source);
+        let platform = Uffd::with_places(memory_max, devices, PLACES, mapping, source);
         let platform = platform.map_err(Error::Userfaultfd)?;
         platform.place(SPACE, Placement { site: Site::Anywhere, delivery });
         let manager = Arc::new(Manager::start(platform, config)?);
@@ -130,14 +132,20 @@ impl Engine {
         manager.add_space(pages + 1)?;
         let base = manager.platform().address(SPACE, Vpn(0));
         let regions = Arc::new(RwLock::new(Regions::new(pages)));
-        let owner = Arc::new(Mappings { regions: regions.clone(), manager: manager.clone() });
-        let _serving = Serving::start(delivery, &manager, owner).map_err(Error::System)?;
+        let files = Arc::new(Files::new());
+        let owner = Arc::new(Mappings::new(regions.clone(), files.clone(), manager.clone()));
+        let _serving = Serving::start(delivery, &manager, &owner).map_err(Error::System)?;
         let _known = Known::new(base.addr(), pages as usize * PAGE_SIZE);
+        let (made, attempt) = (OnceLock::new(), Mutex::new(Attempt::None));
+        let fetchers = Mutex::default();
+        let live = Live { _known, fetchers, files: made, _serving, manager, owner, attempt };
         let engine = Engine {
-            live: ManuallyDrop::new(Live { _known, _serving, manager }),
+            live: ManuallyDrop::new(live),
             birth: Birth::now(),
             base: NonNull::new(base).expect("spaces do not lie at 0"),
             regions,
+            files,
+            mapped: AtomicU64::new(0),
             budget: Mutex::new(()),
             limit: AtomicU64::new(0),
             pinned: AtomicU32::new(0),
@@ -154,7 +162,15 @@ impl Engine {
     /// # Errors
     /// [`Error::Forked`].
     pub(crate) fn manager(&self) -> Result<&Manager<Uffd>, Error> {
-        if self.is_inherited() { Err(Error::Forked) } else { Ok(&self.live.manager) }
+        self.live().map(|live| &*live.manager)
+    }
+
+    /// What a forked child must not touch.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub(crate) fn live(&self) -> Result<&Live, Error> {
+        if self.is_inherited() { Err(Error::Forked) } else { Ok(&self.live) }
     }
 
     /// Whether this process is a forked child of the one that made the engine.
@@ -168,6 +184,21 @@ impl Engine {
             Delivery::Handler => FaultThreads::Handlers,
             Delivery::InThread => FaultThreads::InThread,
         }
+    }
+
+    /// How faults are delivered.
+    pub(crate) fn delivery(&self) -> Delivery {
+        self.delivery
+    }
+
+    /// The first page of a mapping is a multiple of it.
+    pub(crate) fn align(&self) -> u64 {
+        self.align
+    }
+
+    /// The mapped files.
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
     }
 
     /// Whose faults are served.
@@ -188,7 +219,7 @@ impl Engine {
     pub(crate) fn add(&self, pages: u64) -> Result<Range, Error> {
         let manager = self.manager()?;
         let mut regions = self.regions();
-        self.admit(manager, regions.reserved(), pages)?;
+        self.admit(manager, self.reserved(&regions), pages)?;
         let wanted = Bytes::of_pages(pages);
         regions.add(pages, self.align).ok_or(Error::Addresses { wanted })
     }
@@ -215,7 +246,7 @@ impl Engine {
         }
         let more = resized.end.0 - range.end.0;
         let mut regions = self.regions();
-        self.admit(manager, regions.reserved(), more)?;
+        self.admit(manager, self.reserved(&regions), more)?;
         if regions.extend(range, resized.end) {
             return Ok(resized);
         }
@@ -229,6 +260,38 @@ impl Engine {
         manager.relocate(SPACE, range, moved.first);
         self.regions().remove(range);
         Ok(moved)
+    }
+
+    /// Pages that mappings may have, and those that they leave to files.
+    fn reserved(&self, regions: &Regions) -> u64 {
+        regions.reserved() + self.mapped.load(Relaxed) * KEPT
+    }
+
+    /// Keeps memory for one more file.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub(crate) fn keep_for_file(&self) -> Result<(), Error> {
+        let regions = self.regions();
+        self.admit(self.manager()?, self.reserved(&regions), KEPT)?;
+        self.mapped.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// A file is no longer mapped.
+    pub(crate) fn end_keeping(&self) {
+        self.mapped.fetch_sub(1, Relaxed);
+    }
+
+    /// Serves the faults of files, whose addresses begin at `base`. Handlers serve all spaces.
+    pub(crate) fn serve_files(&self, base: NonNull<u8>) -> std::io::Result<Addresses> {
+        let Live { manager, owner, .. } = &*self.live;
+        let _known = Known::new(base.addr().get(), PAGES as usize * PAGE_SIZE);
+        let _serving = match self.delivery {
+            Delivery::Handler => None,
+            Delivery::InThread => Some(Serving::in_thread(manager, OUTER, owner)?),
+        };
+        Ok(Addresses { base, _known, _serving })
     }
 
     /// Refuses pages that memory and swap cannot hold.
@@ -245,15 +308,18 @@ impl Engine {
         Err(Error::Full { wanted: Bytes::of_pages(pages), left: Bytes::of_pages(left) })
     }
 
-    /// Says how a mapping is going to be used.
-    pub(crate) fn advise(&self, range: Range, advice: Advice) {
-        self.regions().advise(range, advice);
+    /// Says how a mapping is going to be used; `space` is that of its contents.
+    pub(crate) fn advise(&self, space: SpaceId, range: Range, advice: Advice) {
+        match space {
+            SPACE => self.regions().advise(range, advice),
+            _ => self.files.regions().advise(range, advice),
+        }
     }
 
-    /// Reads swapped pages ahead, if a device is slow.
-    pub(crate) fn prefetch(&self, range: Range) {
+    /// Reads pages ahead that are on a slow device.
+    pub(crate) fn prefetch(&self, space: SpaceId, range: Range) {
         if let Ok(manager) = self.manager() {
-            manager.prefetch(SPACE, range);
+            manager.prefetch(space, range);
         }
     }
 
@@ -264,16 +330,35 @@ impl Engine {
         }
     }
 
+    /// The threads that fetch, started at the first call.
+    ///
+    /// # Errors
+    /// [`Error::System`], [`Error::Forked`].
+    pub(crate) fn fetchers(&self) -> Result<Arc<Fetchers>, Error> {
+        let mut fetchers = self.live()?.fetchers.lock().unwrap_or_else(PoisonError::into_inner);
+        if fetchers.is_none() {
+            *fetchers = Some(Arc::new(Fetchers::start().map_err(Error::System)?));
+        }
+        Ok(fetchers.as_ref().expect("started above").clone())
+    }
+
     /// Pins a page: an access to it does not fault until the pin is dropped.
     ///
     /// # Errors
     /// [`Error::Pinned`], [`Error::Forked`], or why the page cannot be brought in.
-    pub(crate) fn pin(&self, vpn: Vpn, access: Access) -> Result<Pinned<'_>, Error> {
+    pub(crate) fn pin(
+        &self,
+        space: SpaceId,
+        vpn: Vpn,
+        access: Access,
+    ) -> Result<Pinned<'_>, Error> {
         let manager = self.manager()?;
         let most = (manager.frames() / PINNED_SHARE) as u32;
         let counted = Counted::new(&self.pinned, most)?;
-        let pin = manager.pin(SPACE, vpn, access)?;
-        Ok(Pinned { _pin: pin, _counted: counted, address: self.address(vpn) })
+        let pin = manager.pin(space, vpn, access)?;
+        let address = manager.platform().address(space, vpn);
+        let address = NonNull::new(address).expect("spaces do not lie at 0");
+        Ok(Pinned { _pin: pin, _counted: counted, address })
     }
 
     /// All counters.
@@ -316,7 +401,7 @@ impl Engine {
         {
             // No mapping is added meanwhile that would not fit afterwards.
             let regions = self.regions();
-            let unused = self.limit.load(Relaxed).saturating_sub(regions.reserved());
+            let unused = self.limit.load(Relaxed).saturating_sub(self.reserved(&regions));
             if unused < excess {
                 let [wanted, left] = [excess, unused].map(Bytes::of_pages);
                 return Err(Error::Full { wanted, left });
@@ -350,12 +435,18 @@ impl Engine {
     /// [`Error::Forked`].
     pub(crate) fn left(&self) -> Result<Bytes, Error> {
         let manager = self.manager()?;
-        let unused = self.limit.load(Relaxed).saturating_sub(self.regions().reserved());
+        let unused = self.limit.load(Relaxed).saturating_sub(self.reserved(&self.regions()));
         Ok(Bytes::of_pages(unused.saturating_sub(refused(manager))))
     }
 
     fn regions(&self) -> RwLockWriteGuard<'_, Regions> {
         self.regions.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fetch::Source for Engine {
+    fn bring_in(&self, space: SpaceId, vpn: Vpn) -> Result<(), Error> {
+        self.pin(space, vpn, Access::Read).map(drop)
     }
 }
 
@@ -376,22 +467,6 @@ impl Drop for Engine {
         if !self.is_inherited() {
             // SAFETY: dropped once, here. No mapping is left, since each keeps the engine.
             unsafe { ManuallyDrop::drop(&mut self.live) };
-        }
-    }
-}
-
-impl Serving {
-    fn start(
-        delivery: Delivery,
-        manager: &Arc<Manager<Uffd>>,
-        owner: Arc<Mappings>,
-    ) -> std::io::Result<Serving> {
-        let manager = manager.clone();
-        match delivery {
-            Delivery::Handler => Server::start(manager, SPACE, owner)
-                .map(|server| Serving::Handlers { _server: server }),
-            Delivery::InThread => Service::of_engine(manager, SPACE, owner)
-                .map(|service| Serving::InThread { _service: service }),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Errors: a variant for each thing that a caller can do about them, a message of one line.
 
+use crate::files::PLACES;
 use highwater_devices::OpenError;
 use highwater_mm::{FaultError, StartError};
 use highwater_platform::IoError;
 use highwater_units::Bytes;
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 /// Why a call was refused. Contents of paged memory are as they were before the call.
 #[derive(Debug)]
@@ -40,10 +42,30 @@ pub enum Error {
         /// The pages that may be pinned at a time.
         most: u32,
     },
-    /// A swap device could not read a page; its contents may be lost.
+    /// A swap device or file could not read a page; its contents may be lost.
     Read(IoError),
-    /// A swap device could not write a page, which stays in memory.
+    /// A swap device or file could not write a page, which stays in memory.
     Write(IoError),
+    /// A file cannot be opened, locked, or changed in length.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file is mapped elsewhere, here or in another process, and one of them writes: they would
+    /// not see each other's changes.
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is mapped for reading only.
+    ReadOnly,
+    /// So many files are mapped: drop one first.
+    Files {
+        /// The files that may be mapped at a time.
+        most: usize,
+    },
     /// The memory belongs to the parent of this process: a forked child has none of it.
     Forked,
     /// The range ends behind the mapping.
@@ -81,6 +103,17 @@ impl fmt::Display for Error {
             }
             Error::Read(error) => FaultError::Read(*error).fmt(f),
             Error::Write(error) => FaultError::Write(*error).fmt(f),
+            // Quoted with escapes: a path may hold a line break, the message may not.
+            Error::File { path, error } => write!(f, "file {path:?}: {error}"),
+            Error::InUse { path } => write!(
+                f,
+                "file {path:?} is locked, or mapped elsewhere, for writing here or there: close it \
+                 there first"
+            ),
+            Error::ReadOnly => f.write_str("the file is mapped for reading only"),
+            Error::Files { most } => {
+                write!(f, "{most} files are mapped, or were in too many sizes; drop some first")
+            }
             Error::Forked => {
                 f.write_str("paged memory belongs to the parent of this forked process")
             }
@@ -97,6 +130,7 @@ impl std::error::Error for Error {
         match self {
             Error::Userfaultfd(error) | Error::System(error) => Some(error),
             Error::Device(error) => Some(error),
+            Error::File { error, .. } => Some(error),
             _ => None,
         }
     }
@@ -108,9 +142,8 @@ impl From<FaultError> for Error {
             FaultError::OutOfMemory => Error::OutOfMemory,
             FaultError::Read(error) => Error::Read(error),
             FaultError::Write(error) => Error::Write(error),
-            FaultError::BeyondEnd | FaultError::ReadOnly => {
-                unreachable!("ranges are checked, and the space belongs to no file")
-            }
+            FaultError::ReadOnly => Error::ReadOnly,
+            FaultError::BeyondEnd => unreachable!("ranges are checked"),
         }
     }
 }
@@ -120,8 +153,9 @@ impl From<StartError> for Error {
         match error {
             StartError::Config(what) => Error::Setting(what.to_owned()),
             StartError::Thread(error) | StartError::Attach(error) => Error::System(error),
-            StartError::Spaces | StartError::File(_) | StartError::Places => {
-                unreachable!("there is one space, and it belongs to no file")
+            StartError::Places => Error::Files { most: PLACES },
+            StartError::Spaces | StartError::File(_) => {
+                unreachable!("spaces are few, and files have places")
             }
         }
     }
@@ -134,6 +168,9 @@ impl From<Error> for io::Error {
                 io::ErrorKind::OutOfMemory
             }
             Error::Setting(_) | Error::Range { .. } => io::ErrorKind::InvalidInput,
+            Error::File { ref error, .. } => error.kind(),
+            Error::InUse { .. } => io::ErrorKind::WouldBlock,
+            Error::ReadOnly => io::ErrorKind::PermissionDenied,
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

@@ -2,12 +2,16 @@
 //! on swap devices of its own.
 //!
 //! ```text
-//! Builder --build--> Memory -- Engine  (engine.rs)   Manager, the threads that serve faults
+//! Builder --build--> Memory -- Engine  (engine.rs)   Manager, what it may hold
+//!                      |               (serving.rs)  the threads that serve faults
 //!                      |               (owner.rs)    faults that cannot be served
-//!                      |               (regions.rs)  what lies where
+//!                      |               (regions.rs)  what lies where; files.rs, opening.rs: files
 //!                      |               (forked.rs)   children have none of it
+//!                      |- map_file -> FileMapping   a Mapping of a file, resize, sync
 //!                      '- map -> Mapping   plain pointers; read_at, write_at: checked copies
 //!                                 |- PagedVec, PagedBox    typed
+//!                                 |- PagedAllocator        containers, by allocator-api2
+//!                                 |- Fetch                 a future: pages are in memory
 //!                                 |- PageRef, PageMut      pinned pages
 //!                                 '- Reader, Writer        std::io, by copies
 //! ```
@@ -17,28 +21,37 @@
 //! calls, signals and fork.
 
 mod advice;
+mod allocator;
 mod boxed;
 mod budget;
 mod builder;
 mod element;
 mod engine;
 mod error;
+mod fetch;
+mod file;
+mod files;
 mod forked;
 mod mapping;
 mod memory;
+mod opening;
 mod owner;
 mod page;
 mod regions;
+mod serving;
 mod statistics;
 mod stream;
 mod vec;
 
 pub use advice::Advice;
+pub use allocator::PagedAllocator;
 pub use boxed::PagedBox;
 pub use builder::Builder;
 pub use error::Error;
+pub use fetch::Fetch;
+pub use file::FileMapping;
 pub use highwater_devices::{OpenError, Seal};
-pub use highwater_platform::IoError;
+pub use highwater_platform::{FileAccess, IoError};
 pub use highwater_session::{FaultThreads, LargePages};
 pub use highwater_units::Bytes;
 pub use mapping::Mapping;

@@ -1,16 +1,18 @@
 //! A stretch of paged memory: plain pointers, checked copies, guards of pages.
 
 use crate::advice::Advice;
-use crate::engine::Engine;
+use crate::engine::{Engine, Pinned};
 use crate::error::Error;
+use crate::fetch::{Fetch, Gate};
 use crate::page::{PageMut, PageRef};
+use crate::regions::SPACE;
 use highwater_mm::{Access, Range};
-use highwater_units::{Bytes, PAGE_SIZE, Vpn};
+use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Paged memory of some length, whose pages come and go as they are used. Dropping it frees them.
 ///
@@ -33,10 +35,14 @@ use std::sync::Arc;
 /// ```
 pub struct Mapping {
     engine: Arc<Engine>,
-    /// Empty if the length is 0.
+    /// Of its contents: a file has its own, in which its pages are numbered from 0.
+    space: SpaceId,
+    /// Where it lies; empty if the length is 0.
     range: Range,
     address: NonNull<u8>,
     len: usize,
+    /// Closed before pages are given up.
+    gate: Mutex<Option<Arc<Gate>>>,
 }
 
 // SAFETY: memory that all threads may use, borrowed as the slice that it dereferences to.
@@ -46,10 +52,56 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     pub(crate) fn new(engine: Arc<Engine>, len: usize) -> Result<Mapping, Error> {
-        engine.manager()?;
-        let mut mapping = Mapping { engine, range: NOTHING, address: nowhere(), len: 0 };
+        let mut mapping = Mapping::of_nothing(engine);
         mapping.resize(len)?;
         Ok(mapping)
+    }
+
+    /// A mapping of length 0.
+    pub(crate) fn of_nothing(engine: Arc<Engine>) -> Mapping {
+        let gate = Mutex::default();
+        Mapping { engine, space: SPACE, range: NOTHING, address: nowhere(), len: 0, gate }
+    }
+
+    /// The pages of a file that is open at a range. Its owner closes the file.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub(crate) fn set_file(
+        &mut self,
+        space: SpaceId,
+        range: Range,
+        len: usize,
+    ) -> Result<(), Error> {
+        let address = self.engine.file_address(range.first)?;
+        (self.space, self.range, self.address, self.len) = (space, range, address, len);
+        Ok(())
+    }
+
+    /// Makes the mapping of a file empty; returns what it had, which its owner closes.
+    pub(crate) fn take_file(&mut self) -> Option<(SpaceId, Range)> {
+        let (space, range) = (self.space, self.range);
+        (self.space, self.range, self.address, self.len) = (SPACE, NOTHING, nowhere(), 0);
+        (space != SPACE).then_some((space, range))
+    }
+
+    /// The space and the addresses of a file.
+    pub(crate) fn file(&self) -> Option<(SpaceId, Range)> {
+        (self.space != SPACE).then_some((self.space, self.range))
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// A page, by its number in the mapping.
+    fn vpn(&self, index: usize) -> Vpn {
+        let first = if self.space == SPACE { self.range.first } else { Vpn(0) };
+        first.offset(index as u64)
+    }
+
+    fn pin(&self, index: usize, access: Access) -> Result<Pinned<'_>, Error> {
+        self.engine.pin(self.space, self.vpn(index), access)
     }
 
     /// The first byte. Valid for the length until the mapping is resized or dropped.
@@ -68,6 +120,8 @@ impl Mapping {
     /// # Errors
     /// As of [`Memory::map`](crate::Memory::map); the mapping is as it was.
     pub fn resize(&mut self, len: usize) -> Result<(), Error> {
+        self.engine.manager()?;
+        self.end_fetches();
         let (old, new) = (self.range.end.0 - self.range.first.0, pages(len));
         if len > self.len {
             // A longer mapping has left bytes in its last page.
@@ -136,14 +190,60 @@ impl Mapping {
     /// which makes faults wait. A hint, which neither waits nor fails.
     pub fn prefetch(&self, range: std::ops::Range<usize>) {
         let end = pages(range.end.min(self.len));
-        let first = self.range.first.offset((range.start / PAGE_SIZE) as u64);
-        self.engine.prefetch(Range { first, end: self.range.first.offset(end) });
+        let first = self.vpn(range.start / PAGE_SIZE);
+        self.engine.prefetch(self.space, Range { first, end: self.vpn(end as usize) });
+    }
+
+    /// Requests pages that a task awaits: threads of the library read them, and the future is ready
+    /// when all have been read. It works with every executor. Pages may leave memory again before
+    /// they are used, so a range is to be much smaller than the budget; an access then waits.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), highwater::Error> {
+    /// # let memory = highwater::Memory::builder().memory("16M").swap("ram:64M").build()?;
+    /// # let mapping = memory.map(40 << 20)?;
+    /// let sum = async {
+    ///     mapping.fetch(8192..20_000)?.await?;
+    ///     Ok(mapping[8192..20_000].iter().map(|byte| u64::from(*byte)).sum::<u64>())
+    /// };
+    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+    /// # let (mut sum, mut context) = (pin!(sum), Context::from_waker(Waker::noop()));
+    /// # let found: Result<u64, highwater::Error> = loop {
+    /// #     if let Poll::Ready(found) = sum.as_mut().poll(&mut context) { break found }
+    /// # };
+    /// # assert_eq!(found?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Range`], [`Error::Forked`], [`Error::System`]: no threads. Of the future: as of
+    /// [`Mapping::read_at`].
+    pub fn fetch(&self, range: std::ops::Range<usize>) -> Result<Fetch<'_>, Error> {
+        self.expect_inside(range.end)?;
+        let fetchers = self.engine.fetchers()?;
+        let pages = match range.is_empty() {
+            true => 0..0,
+            false => range.start / PAGE_SIZE..range.end.div_ceil(PAGE_SIZE),
+        };
+        self.prefetch(range);
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Gate::new(&*self.engine, self.space, self.vpn(0)));
+        Ok(fetchers.fetch(gate.get_or_insert_with(new).clone(), pages))
+    }
+
+    /// Waits until no thread fetches any more. For those that take pages away, before they do.
+    pub(crate) fn end_fetches(&mut self) {
+        let gate = self.gate.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gate) = gate.take() {
+            gate.close();
+        }
     }
 
     /// Says how the mapping is going to be used.
     pub fn advise(&self, advice: Advice) {
         if self.len > 0 {
-            self.engine.advise(self.range, advice);
+            self.engine.advise(self.space, self.range, advice);
         }
     }
 
@@ -153,8 +253,8 @@ impl Mapping {
     /// # Errors
     /// As of [`Mapping::read_at`].
     pub fn page(&self, offset: usize) -> Result<PageRef<'_>, Error> {
-        let (vpn, len) = self.page_of(offset)?;
-        Ok(PageRef::new(self.engine.pin(vpn, Access::Read)?, len))
+        let (index, len) = self.page_of(offset)?;
+        Ok(PageRef::new(self.pin(index, Access::Read)?, len))
     }
 
     /// Pins the page of a byte, for writing.
@@ -175,8 +275,8 @@ impl Mapping {
     /// While the guard is dereferenced, no other thread uses the page, and no other reference to it
     /// exists.
     pub unsafe fn page_shared(&self, offset: usize) -> Result<PageMut<'_>, Error> {
-        let (vpn, len) = self.page_of(offset)?;
-        Ok(PageMut::new(self.engine.pin(vpn, Access::Write)?, len))
+        let (index, len) = self.page_of(offset)?;
+        Ok(PageMut::new(self.pin(index, Access::Write)?, len))
     }
 
     fn fill_zeros(&mut self, range: std::ops::Range<usize>) -> Result<(), Error> {
@@ -184,8 +284,7 @@ impl Mapping {
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(PAGE_SIZE - at % PAGE_SIZE);
-            let vpn = self.range.first.offset((at / PAGE_SIZE) as u64);
-            let page = self.engine.pin(vpn, Access::Write)?;
+            let page = self.pin(at / PAGE_SIZE, Access::Write)?;
             // SAFETY: inside the page, which is pinned and borrowed for writing.
             unsafe { page.address.add(at % PAGE_SIZE).write_bytes(0, len) };
             at += len;
@@ -237,8 +336,7 @@ impl Mapping {
         while done < len {
             let at = offset + done;
             let part = (len - done).min(PAGE_SIZE - at % PAGE_SIZE);
-            let vpn = self.range.first.offset((at / PAGE_SIZE) as u64);
-            let page = self.engine.pin(vpn, access)?;
+            let page = self.pin(at / PAGE_SIZE, access)?;
             // SAFETY: inside the page.
             act(unsafe { page.address.add(at % PAGE_SIZE) }.as_ptr(), done, part);
             done += part;
@@ -251,11 +349,11 @@ impl Mapping {
         if end <= len { Ok(()) } else { Err(Error::Range { end, len }) }
     }
 
-    /// The page of a byte, and how many of its bytes belong to the mapping.
-    fn page_of(&self, offset: usize) -> Result<(Vpn, usize), Error> {
+    /// The number of the page of a byte, and how many of its bytes belong to the mapping.
+    fn page_of(&self, offset: usize) -> Result<(usize, usize), Error> {
         self.expect_inside(offset.saturating_add(1))?;
         let index = offset / PAGE_SIZE;
-        Ok((self.range.first.offset(index as u64), PAGE_SIZE.min(self.len - index * PAGE_SIZE)))
+        Ok((index, PAGE_SIZE.min(self.len - index * PAGE_SIZE)))
     }
 }
 
@@ -289,7 +387,12 @@ impl DerefMut for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if self.range != NOTHING {
+        if self.engine.is_inherited() {
+            // Nothing is left of it, and a thread of the parent's may hold the gate.
+            return;
+        }
+        self.end_fetches();
+        if self.range != NOTHING && self.space == SPACE {
             self.engine.remove(self.range);
         }
     }

@@ -38,6 +38,10 @@ impl Memory {
         Memory { engine: Arc::new(engine) }
     }
 
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
     /// Adds a mapping of `len` bytes, which read as zeros. It takes memory page by page as it is
     /// written, and whole pages of 4 KiB.
     ///

@@ -5,24 +5,39 @@
 //! access.
 
 use crate::advice::Advice;
-use crate::regions::{Region, Regions};
+use crate::files::{Files, OUTER};
+use crate::regions::{Region, Regions, SPACE};
 use highwater_mm::stats::Counter;
 use highwater_mm::{FaultError, Manager, Range};
 use highwater_serve::{Owner, Part};
 use highwater_uffd::Uffd;
 use highwater_units::{Bytes, SpaceId, Vpn};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The owner of a [`Memory`](crate::Memory)'s space.
+/// The owner of a [`Memory`](crate::Memory)'s spaces.
 pub(crate) struct Mappings {
-    pub(crate) regions: Arc<RwLock<Regions>>,
-    pub(crate) manager: Arc<Manager<Uffd>>,
+    regions: Arc<RwLock<Regions>>,
+    files: Arc<Files>,
+    manager: Arc<Manager<Uffd>>,
+    /// The address of the last access outside all mappings; 0: none.
+    stray: AtomicU64,
+}
+
+impl Mappings {
+    pub(crate) fn new(
+        regions: Arc<RwLock<Regions>>,
+        files: Arc<Files>,
+        manager: Arc<Manager<Uffd>>,
+    ) -> Mappings {
+        Mappings { regions, files, manager, stray: AtomicU64::new(0) }
+    }
 }
 
 impl Owner for Mappings {
     fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        let Region { range, advice } = regions.find(vpn)?;
+        let Region { range, advice, .. } = regions.find(vpn)?;
         let within = match advice {
             Advice::Detect => range,
             Advice::Random => Range { first: vpn, end: vpn.offset(1) },
@@ -30,20 +45,33 @@ impl Owner for Mappings {
         Some(Part { space, vpn, within })
     }
 
-    fn failed(&self, _: Part, error: FaultError) {
+    fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
+        match space {
+            OUTER => self.files.keep(vpn, act),
+            _ => self.find(space, vpn).map(act).is_some(),
+        }
+    }
+
+    fn failed(&self, part: Part, error: FaultError) {
         let now = self.manager.statistics();
         let of_pages = |counter| Bytes::of_pages(now.get(counter));
         let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
         let used = of_pages(Counter::SlotsUsed);
         let shortage = self.manager.shortage().map_or(String::new(), |seen| format!("; {seen}"));
+        let of = if part.space == SPACE { "" } else { "of a mapped file: " };
         end(&format!(
-            "{error}: the process is ended (memory {frames}, swap {used} of {slots} used\
+            "{of}{error}: the process is ended (memory {frames}, swap {used} of {slots} used\
              {shortage})"
         ));
     }
 
     fn stray(&self, space: SpaceId, vpn: Vpn) {
         let address = self.manager.platform().address(space, vpn);
+        // A handler may have been slow to look at a fault that another one has served, and the
+        // mapping has been freed since. Such a thread does not come again.
+        if self.stray.swap(address as u64, Relaxed) != address as u64 {
+            return;
+        }
         end(&format!("an access to paged memory that was freed, at {address:?}"));
     }
 }

@@ -2,7 +2,7 @@
 //! them may hold.
 //!
 //! ```text
-//! used: first page -> end, order of use      free: Vacant
+//! used: first page -> end, advice, space of a file      free: Vacant
 //! ```
 //! Conservation: used and free pages are all pages of the range; `reserved` is the sum of the used
 //! ones. Locking: by the owner.
@@ -10,19 +10,31 @@
 use crate::advice::Advice;
 use highwater_mm::Range;
 use highwater_serve::Vacant;
-use highwater_units::Vpn;
+use highwater_units::{SpaceId, Vpn};
 use std::collections::BTreeMap;
+
+/// The first space that a manager adds: that of anonymous memory.
+pub(crate) const SPACE: SpaceId = SpaceId(0);
 
 /// A mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     pub(crate) range: Range,
     pub(crate) advice: Advice,
+    /// The space of the file that is mapped; `None`: anonymous memory, or a file that is not open.
+    pub(crate) file: Option<SpaceId>,
+}
+
+/// What is known of a mapping by its first page.
+struct Row {
+    end: u64,
+    advice: Advice,
+    file: Option<SpaceId>,
 }
 
 /// The mappings of a range.
 pub(crate) struct Regions {
-    used: BTreeMap<u64, (u64, Advice)>,
+    used: BTreeMap<u64, Row>,
     free: Vacant,
     reserved: u64,
 }
@@ -40,16 +52,17 @@ impl Regions {
 
     /// The mapping of a page.
     pub(crate) fn find(&self, vpn: Vpn) -> Option<Region> {
-        let (first, (end, advice)) = self.used.range(..=vpn.0).next_back()?;
-        let range = Range { first: Vpn(*first), end: Vpn(*end) };
-        (vpn.0 < *end).then_some(Region { range, advice: *advice })
+        let (first, row) = self.used.range(..=vpn.0).next_back()?;
+        let range = Range { first: Vpn(*first), end: Vpn(row.end) };
+        (vpn.0 < row.end).then_some(Region { range, advice: row.advice, file: row.file })
     }
 
     /// Adds a mapping of `pages` pages, its first a multiple of `align`. `None`: no free part has
     /// as many.
     pub(crate) fn add(&mut self, pages: u64, align: u64) -> Option<Range> {
         let range = self.free.take(pages, align)?;
-        self.used.insert(range.first.0, (range.end.0, Advice::Detect));
+        let row = Row { end: range.end.0, advice: Advice::Detect, file: None };
+        self.used.insert(range.first.0, row);
         self.reserved += pages;
         Some(range)
     }
@@ -58,7 +71,7 @@ impl Regions {
     pub(crate) fn extend(&mut self, range: Range, end: Vpn) -> bool {
         let taken = self.free.take_at(Range { first: range.end, end });
         if taken {
-            self.entry(range).0 = end.0;
+            self.entry(range).end = end.0;
             self.reserved += end.0 - range.end.0;
         }
         taken
@@ -66,7 +79,7 @@ impl Regions {
 
     /// Cuts a mapping off at `end`, behind its first page.
     pub(crate) fn cut(&mut self, range: Range, end: Vpn) {
-        self.entry(range).0 = end.0;
+        self.entry(range).end = end.0;
         self.reserved -= range.end.0 - end.0;
         self.free.put(Range { first: end, end: range.end });
     }
@@ -74,19 +87,24 @@ impl Regions {
     /// Removes a mapping.
     pub(crate) fn remove(&mut self, range: Range) {
         let removed = self.used.remove(&range.first.0);
-        debug_assert_eq!(removed.map(|(end, _)| end), Some(range.end.0));
+        debug_assert_eq!(removed.map(|row| row.end), Some(range.end.0));
         self.reserved -= range.end.0 - range.first.0;
         self.free.put(range);
     }
 
     /// Sets how a mapping is used.
     pub(crate) fn advise(&mut self, range: Range, advice: Advice) {
-        self.entry(range).1 = advice;
+        self.entry(range).advice = advice;
     }
 
-    fn entry(&mut self, range: Range) -> &mut (u64, Advice) {
+    /// Says which file's space has the pages of a mapping.
+    pub(crate) fn set_file(&mut self, range: Range, file: Option<SpaceId>) {
+        self.entry(range).file = file;
+    }
+
+    fn entry(&mut self, range: Range) -> &mut Row {
         let entry = self.used.get_mut(&range.first.0).expect("a mapping begins there");
-        debug_assert_eq!(entry.0, range.end.0);
+        debug_assert_eq!(entry.end, range.end.0);
         entry
     }
 }

@@ -43,7 +43,10 @@ fn change(regions: &mut Regions, model: &mut [Option<u32>], region: Region, rand
         }
         2 => {
             regions.advise(range, Advice::Random);
-            assert_eq!(regions.find(range.first).map(|r| r.advice), Some(Advice::Random));
+            let file = Some(SpaceId(random.below(9) as u16));
+            regions.set_file(range, file);
+            let found = regions.find(range.first).map(|region| (region.advice, region.file));
+            assert_eq!(found, Some((Advice::Random, file)));
         }
         _ => {
             regions.remove(range);

@@ -6,7 +6,7 @@ use highwater::{Error, FaultThreads, Memory, PagedVec};
 use std::os::unix::process::ExitStatusExt;
 
 /// Limits the length of the files of this process.
-fn limit_files(len: u64) {
+pub(crate) fn limit_files(len: u64) {
     let limit = libc::rlimit { rlim_cur: len, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: a limit of this process, and the signal that comes with it: writes fail instead.
     unsafe {

@@ -5,7 +5,7 @@ use crate::common::{WAYS, alone, builder, lines, memory};
 use highwater::{Error, FaultThreads, PagedVec};
 
 /// Forks; returns how the child ended that called `act`.
-fn child(act: impl FnOnce() -> i32) -> i32 {
+pub(crate) fn child(act: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child calls async-signal-safe functions, and what this library does in one.
     match unsafe { libc::fork() } {
         0 => {

@@ -279,9 +279,14 @@ impl<P: Platform> Swap<P> {
         self.devices().any(|device| device.info().latency == Latency::Asynchronous)
     }
 
-    /// Whether there is swap, and no transfer to it waits.
+    /// Whether there is swap, and no transfer to it waits. Places for files do not count: most have
+    /// none.
     pub fn is_in_memory(&self) -> bool {
-        !self.any_asynchronous() && self.swaps().any(|(_, swap)| swap.pages > 0)
+        let waits = |info: &DeviceInfo| {
+            info.latency == Latency::Asynchronous && info.role != DeviceRole::Place
+        };
+        !self.devices().any(|device| waits(device.info()))
+            && self.swaps().any(|(_, swap)| swap.pages > 0)
     }
 
     /// Slots in use and in all, of the devices that slots are allocated from.

@@ -17,6 +17,7 @@ exception before. A forked child has none of its parent's arrays: start processe
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import warnings
 from collections.abc import Iterator
@@ -29,31 +30,40 @@ from ._errors import (
     AddressesError,
     BudgetError,
     DeviceError,
+    FileError,
+    FilesError,
     ForkedError,
     FullError,
     HighwaterError,
+    InUseError,
     OutOfMemoryError,
     PinnedError,
     RangeError,
     ReadError,
+    ReadOnlyError,
     SettingError,
     SystemRefusal,
     UserfaultfdError,
     WriteError,
 )
 from ._highwater import Block, Memory, handler, set_handler
+from ._memmap import find_block, memmap as memmap_array, of_file
 
 __all__ = [
     "AddressesError",
     "BudgetError",
     "DeviceError",
+    "FileError",
+    "FilesError",
     "ForkedError",
     "FullError",
     "HighwaterError",
+    "InUseError",
     "OutOfMemoryError",
     "PinnedError",
     "RangeError",
     "ReadError",
+    "ReadOnlyError",
     "SettingError",
     "SystemRefusal",
     "UserfaultfdError",
@@ -68,6 +78,7 @@ __all__ = [
     "full",
     "left",
     "load",
+    "memmap",
     "prefetch",
     "save",
     "serves_system_calls",
@@ -193,14 +204,35 @@ def array(
     return made
 
 
+def memmap(
+    filename: str | os.PathLike[str],
+    dtype: DTypeLike = np.uint8,
+    mode: str = "r+",
+    offset: int = 0,
+    shape: Any = None,
+    order: str = "C",
+) -> memmap_array:
+    """As numpy.memmap: an array in a file, of which the budget bounds what is in memory.
+
+    mode: "r" reads an existing file, "r+" also changes it and makes it longer if it is shorter than
+        the array, "w+" makes a file of zeros in place of any other. "c" is refused.
+
+    The array has `flush()`: it writes the changes, and returns when they are durable. They are
+    written, too, when the last array of the file is deleted, and when Python exits; a process that
+    is killed loses those that it did not flush. The file is locked (flock): another process, or
+    another memmap, may only read it while this one reads.
+
+    Raises InUseError, FilesError, FullError, ForkedError; OSError as open() does; ValueError.
+    """
+    return of_file(_configured(), filename, dtype, mode, offset, shape, order)
+
+
 def _block_of(array: NDArray[Any]) -> tuple[Block, int, int]:
     """The block of a contiguous array of this package, and the array's first and last byte."""
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise ValueError("the array is not contiguous")
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    if not isinstance(base, Block):
+    base = find_block(array)
+    if base is None:
         raise ValueError("the array is not one of highwater's")
     start = array.ctypes.data - base.__array_interface__["data"][0]
     return base, start, start + array.nbytes
@@ -221,8 +253,10 @@ def advise(array: NDArray[Any], access: str) -> None:
 
 
 def discard(array: NDArray[Any]) -> None:
-    """Sets a contiguous array to zeros, and frees its whole pages."""
+    """Sets a contiguous array to zeros, and frees its whole pages. Arrays in files are refused."""
     block, start, end = _block_of(array)
+    if block.is_file():
+        raise ValueError("the array is in a file, whose contents stay")
     block.discard(start, end)
 
 
@@ -299,10 +333,11 @@ def allocator() -> Iterator[None]:
 def _numpy_api() -> object:
     """The table of NumPy's C functions."""
     try:
-        from numpy._core import _multiarray_umath as core
+        from numpy._core import _multiarray_umath as core  # type: ignore[attr-defined]
     except ImportError:  # NumPy 1
-        from numpy.core import _multiarray_umath as core  # type: ignore
-    return core._ARRAY_API  # type: ignore[attr-defined]
+        from numpy.core import _multiarray_umath as core
+    api: object = core._ARRAY_API
+    return api
 
 
 def stats() -> dict[str, int]:

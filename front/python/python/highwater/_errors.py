@@ -38,11 +38,28 @@ class PinnedError(HighwaterError, MemoryError):
 
 
 class ReadError(HighwaterError, OSError):
-    """A swap device could not read a page; its contents may be lost."""
+    """A swap device or file could not read a page; its contents may be lost."""
 
 
 class WriteError(HighwaterError, OSError):
-    """A swap device could not write a page, which stays in memory."""
+    """A swap device or file could not write a page, which stays in memory."""
+
+
+class FileError(HighwaterError, OSError):
+    """A file cannot be opened, locked, or changed in length."""
+
+
+class InUseError(HighwaterError, OSError):
+    """The file is mapped elsewhere, and one of the two writes: neither would see the changes of
+    the other."""
+
+
+class ReadOnlyError(HighwaterError, ValueError):
+    """The file is mapped for reading only."""
+
+
+class FilesError(HighwaterError, OSError):
+    """Too many files are mapped: delete arrays of some first."""
 
 
 class ForkedError(HighwaterError, RuntimeError):
