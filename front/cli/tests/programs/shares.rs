@@ -199,7 +199,7 @@ fn memory_goes_where_it_is_needed() {
     let grown = session.until("the parent grows", |members| {
         members.iter().any(|member| member.granted > rest * 9 / 10)
     });
-    drop(session.input.take());
+    session.tell("wake");
     session.expect_line("woken");
     let woken = session.until("the children get theirs back", |members| {
         members.iter().filter(|member| member.granted > 2 * FLOOR - MIB).count() >= 5
