@@ -21,7 +21,9 @@ use highwater_command::say;
 use highwater_devices::Seal;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
-use highwater_session::{Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls};
+use highwater_session::{
+    Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls, Tuning,
+};
 use highwater_units::Bytes;
 use std::ffi::OsString;
 use std::fs::File;
@@ -314,7 +316,7 @@ fn create_budget(run_dir: &Path, shared: &Shared, settings: &Settings) -> Result
             Refusal::new(what, "name a directory with a shorter path")
         })?;
     }
-    budget.set_kswapd(settings.kswapd);
+    budget.tune(Tuning { kswapd: Some(settings.kswapd), ..Tuning::default() });
     Ok(())
 }
 

@@ -13,7 +13,9 @@ use crate::Refusal;
 use crate::progress::is_alive;
 use crate::run_dir;
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_session::{Budget, MallocStats, Parts, Published, Settings, read_published};
+use highwater_session::{
+    Budget, LargePages, MallocStats, Parts, Published, Settings, read_published,
+};
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -66,6 +68,8 @@ pub(crate) struct Description {
     pub(crate) budget_bytes: u64,
     /// Specifications of the devices.
     pub(crate) swap: Vec<String>,
+    /// Whether its processes have large pages, and compact their memory.
+    pub(crate) large_pages: bool,
     /// Milliseconds since 1970.
     pub(crate) started_ms: u64,
 }
@@ -84,6 +88,7 @@ impl Description {
             command: shortened(command),
             budget_bytes: budget.0,
             swap: settings.swap.iter().map(ToString::to_string).collect(),
+            large_pages: settings.large_pages == LargePages::On,
             started_ms: since_1970().as_millis() as u64,
         }
     }
@@ -280,6 +285,7 @@ pub(crate) mod tests {
             command: ["sort", "-S", "1G"].map(str::to_owned).into(),
             budget_bytes: 64 << 20,
             swap: vec!["ram:1 GiB".to_owned()],
+            large_pages: false,
             started_ms: since_1970().as_millis() as u64 - 61_500,
         };
         Session { description, run_dir: format!("/dev/shm/highwater-{pid}").into() }

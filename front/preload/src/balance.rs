@@ -5,7 +5,7 @@
 //! balancer ("balance" thread): asks for its aim
 //!          |- fewer pages: free ones go into the balloon and back to the others; kswapd frees more
 //!          |- more: allocations may borrow them
-//!          \- kswapd threads and swap devices (swap_set.rs), when the user changes them
+//!          \- settings and swap devices (swap_set.rs), when the user changes them; compaction
 //! ```
 //! Without [`Share`] the process has a budget of its own: the run has none to share, or the
 //! process may not open it, because it has dropped privileges.
@@ -13,14 +13,15 @@
 use crate::process::Process;
 use crate::swap_set;
 use highwater_mm::Manager;
-use highwater_mm::config::KswapdThreads;
+use highwater_mm::config::Tunables;
 use highwater_mm::stats::Counter;
-use highwater_os::sys;
-use highwater_session::{Aim, Budget, FLOOR, Forked, Settings, Share, StatsFile};
+use highwater_os::{spawn, sys};
+use highwater_session::{Aim, Budget, FLOOR, Forked, Settings, Share, StatsFile, Tuning};
 use highwater_uffd::{Lender, Uffd};
 use highwater_units::Bytes;
 use std::io::ErrorKind::{NotFound, PermissionDenied};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Release};
 use std::time::{Duration, Instant};
 
 /// Interval between looks at the targets while somebody is short.
@@ -133,7 +134,7 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
     let manager = &process.manager;
     let mut misses = Misses::new(manager);
     let mut granted = 0;
-    let mut kswapd = process.settings.kswapd;
+    let mut tuning = Tuning { kswapd: Some(process.settings.kswapd), ..Tuning::default() };
     for tick in 0.. {
         let seen = share.changes();
         let grown = std::mem::replace(&mut granted, share.granted()) != granted;
@@ -144,8 +145,9 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
         unpaged.add_common(share.take_lent());
         let besides = unpaged.besides();
         share.set_besides(besides);
-        kswapd = set_kswapd(manager, kswapd, share.kswapd());
+        tuning = tune(manager, tuning, share.tuning());
         swap_set::follow_changes(process, share);
+        compact_if_asked(process, share);
         match share.aim(manager.spare().into(), misses.update(manager)) {
             // One that grows takes memory besides its pages, too, and shared pages part.
             Aim::Keep if grown || besides.shared > 0 => share.wait(seen, TICK),
@@ -155,34 +157,39 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
     }
 }
 
-/// The decision about the number of kswapd threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kswapd {
-    Keep,
-    Set(KswapdThreads),
-}
-
-/// Decides, where the process has `own` and the run's user wants `wanted`.
-fn kswapd(own: KswapdThreads, wanted: Option<KswapdThreads>) -> Kswapd {
-    match wanted {
-        Some(wanted) if wanted != own => Kswapd::Set(wanted),
-        Some(_) | None => Kswapd::Keep,
+/// Follows the user's choices; returns the settings that hold now.
+fn tune(manager: &Manager<Uffd>, own: Tuning, wanted: Tuning) -> Tuning {
+    let wanted = wanted.or(own);
+    if let Some(threads) = wanted.kswapd.filter(|_| wanted.kswapd != own.kswapd) {
+        // Without a thread for lack of memory there are fewer, as before.
+        let _ = manager.set_kswapd_threads(threads);
     }
+    if wanted != own {
+        let now = manager.tunables();
+        // The words hold values in range.
+        let _ = manager.tune(Tunables {
+            swappiness: wanted.swappiness.unwrap_or(now.swappiness),
+            window_max: wanted.readahead.unwrap_or(now.window_max),
+            file_readahead: wanted.file_readahead.unwrap_or(now.file_readahead),
+        });
+    }
+    wanted
 }
 
-/// Follows the user's wish; returns the setting that holds now.
-fn set_kswapd(
-    manager: &Manager<Uffd>,
-    own: KswapdThreads,
-    wanted: Option<KswapdThreads>,
-) -> KswapdThreads {
-    match kswapd(own, wanted) {
-        Kswapd::Keep => own,
-        Kswapd::Set(threads) => {
-            // Without a thread for lack of memory there are fewer, as before.
-            let _ = manager.set_kswapd_threads(threads);
-            threads
+/// Starts a thread that compacts, if the user asks for it and none does. Without one for lack of
+/// memory, the next look tries again.
+fn compact_if_asked(process: &'static Process, share: &'static Arc<Share>) {
+    if share.compaction().is_none() || process.compacts.swap(true, AcqRel) {
+        return;
+    }
+    let compact = move || {
+        while let Some(request) = share.compaction() {
+            share.has_compacted(request, process.manager.compact());
         }
+        process.compacts.store(false, Release);
+    };
+    if spawn("compact", Box::new(compact)).is_err() {
+        process.compacts.store(false, Release);
     }
 }
 
@@ -201,23 +208,5 @@ fn shrink(manager: &Manager<Uffd>, share: &Share, pages: u64) {
             return;
         }
         sys::sleep(PAUSE);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kswapd_threads_change_when_the_user_wants_another_number() {
-        let (two, auto) = (KswapdThreads::Fixed(2), KswapdThreads::Auto);
-        for (own, wanted, expected) in [
-            (two, None, Kswapd::Keep),
-            (two, Some(two), Kswapd::Keep),
-            (two, Some(auto), Kswapd::Set(auto)),
-            (auto, Some(two), Kswapd::Set(two)),
-        ] {
-            assert_eq!(kswapd(own, wanted), expected);
-        }
     }
 }

@@ -135,6 +135,7 @@ impl Process {
             holds: Mutex::new(holds),
             share: memory.share,
             follows_swap: AtomicBool::new(false),
+            compacts: AtomicBool::new(false),
             shares: AtomicBool::new(false),
             unadopted,
             _serving: serving,
