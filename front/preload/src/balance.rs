@@ -14,10 +14,11 @@ use crate::process::Process;
 use crate::swap_set;
 use highwater_mm::Manager;
 use highwater_mm::config::Tunables;
-use highwater_mm::stats::Counter;
 use highwater_os::{spawn, sys};
-use highwater_session::{Aim, Budget, FLOOR, Forked, Settings, Share, StatsFile, Tuning};
-use highwater_uffd::{Lender, Uffd};
+use highwater_session::{
+    Aim, Budget, Excess, FLOOR, Forked, Misses, Settings, Share, StatsFile, Tuning, give_excess,
+};
+use highwater_uffd::Uffd;
 use highwater_units::Bytes;
 use std::io::ErrorKind::{NotFound, PermissionDenied};
 use std::sync::Arc;
@@ -75,58 +76,6 @@ impl Memory {
             manager.inflate(manager.frames().saturating_sub(share.granted()) as u32);
         }
     }
-}
-
-/// The share as the platform sees it.
-pub(crate) struct Borrowed(pub(crate) Arc<Share>);
-
-impl Lender for Borrowed {
-    fn borrow(&self, frames: u32) -> u32 {
-        self.0.borrow(frames.into()) as u32
-    }
-
-    fn give_back(&self, frames: u32) {
-        self.0.give_back(frames.into());
-    }
-
-    fn room(&self) -> u32 {
-        self.0.room().try_into().unwrap_or(u32::MAX)
-    }
-
-    fn owed(&self, devices: Bytes, dropped: u64) -> u32 {
-        self.0.owed(devices.pages(), dropped) as u32
-    }
-
-    fn pay(&self, frames: u32) {
-        self.0.pay(frames.into());
-    }
-}
-
-/// Pages that faults brought in, and when they were counted.
-struct Misses {
-    count: u64,
-    at: Instant,
-    /// Per second, averaged over some intervals.
-    rate: u64,
-}
-
-impl Misses {
-    fn new(manager: &Manager<Uffd>) -> Misses {
-        Misses { count: count(manager), at: Instant::now(), rate: 0 }
-    }
-
-    /// The present rate.
-    fn update(&mut self, manager: &Manager<Uffd>) -> u64 {
-        let (count, at) = (count(manager), Instant::now());
-        let elapsed = at.duration_since(self.at).as_micros().max(1) as u64;
-        let rate = (count - self.count) * 1_000_000 / elapsed;
-        *self = Misses { count, at, rate: self.rate.midpoint(rate) };
-        self.rate
-    }
-}
-
-fn count(manager: &Manager<Uffd>) -> u64 {
-    manager.counted(Counter::PgMajFault) + manager.counted(Counter::PgZero)
 }
 
 /// The body of the balancer.
@@ -196,17 +145,10 @@ fn compact_if_asked(process: &'static Process, share: &'static Arc<Share>) {
 /// Gives back what exceeds `pages`, as far as that is free within a tick.
 fn shrink(manager: &Manager<Uffd>, share: &Share, pages: u64) {
     let until = Instant::now() + TICK;
-    loop {
-        // Not what the share has: a thread that borrows adds to that before it may keep it.
-        let excess = manager.frames().saturating_sub(pages);
-        if excess == 0 {
-            return sys::sleep(until.saturating_duration_since(Instant::now()));
+    while Instant::now() <= until {
+        match give_excess(manager, share, pages) {
+            Excess::None => return sys::sleep(until.saturating_duration_since(Instant::now())),
+            Excess::Left => sys::sleep(PAUSE),
         }
-        let given = manager.inflate(excess.try_into().unwrap_or(u32::MAX));
-        share.give_back(given.into());
-        if Instant::now() > until {
-            return;
-        }
-        sys::sleep(PAUSE);
     }
 }

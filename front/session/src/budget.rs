@@ -202,6 +202,8 @@ pub(crate) enum Reaped {
 pub struct Budget {
     words: NonNull<Words>,
     run_dir: PathBuf,
+    /// Milliseconds, of a clock that all processes share.
+    clock: fn() -> u64,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread, and its words are atomics.
@@ -257,7 +259,18 @@ impl Budget {
             address
         };
         let words = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Budget { words, run_dir: run_dir.to_owned() })
+        Ok(Budget { words, run_dir: run_dir.to_owned(), clock: milliseconds })
+    }
+
+    /// With another clock, of milliseconds, than the system's monotonic one.
+    #[must_use]
+    pub fn with_clock(mut self, clock: fn() -> u64) -> Budget {
+        self.clock = clock;
+        self
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        (self.clock)()
     }
 
     pub(crate) fn words(&self) -> &Words {
@@ -343,7 +356,7 @@ impl Budget {
 
     /// The processes of the run.
     pub fn members(&self) -> Vec<Member> {
-        let now = milliseconds();
+        let now = self.now();
         let of = |entry: &Entry| Member {
             image: Image::from_bits(entry.owner.load(Acquire)),
             claim: entry.claim(now),
@@ -571,7 +584,7 @@ impl Entry {
 }
 
 /// Milliseconds of the monotonic clock, which all processes share.
-pub(crate) fn milliseconds() -> u64 {
+fn milliseconds() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
 }

@@ -9,6 +9,7 @@
 
 mod abandoned;
 mod arbitration;
+mod balance;
 mod budget;
 mod choices;
 mod host;
@@ -24,6 +25,7 @@ mod tuning;
 
 pub use abandoned::{OWNER_FILE, leave_run_dir, open_run_dir, remove_if_abandoned};
 pub use arbitration::{Claim, targets};
+pub use balance::{Borrowed, Excess, Misses, give_excess};
 pub use budget::{BUDGET_FILE, Budget, Compacted, FLOOR, Member, Scope};
 pub use choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory};

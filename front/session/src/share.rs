@@ -8,7 +8,7 @@
 //! Locking: as for [`crate::Budget`].
 
 use crate::arbitration::{Claim, targets};
-use crate::budget::{Budget, Compaction, Entry, FLOOR, Lent, START, Scope, milliseconds};
+use crate::budget::{Budget, Compaction, Entry, FLOOR, Lent, START, Scope};
 use crate::stats_file::Image;
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem};
 use crate::tuning::Tuning;
@@ -174,7 +174,7 @@ impl Share {
     /// Lets everyone know that this process is short.
     fn ask(&self) {
         self.denied.store(1, Relaxed);
-        let now = milliseconds();
+        let now = self.budget.now();
         let until = now + SHORT.as_millis() as u64;
         self.entry().short_until.store(until, Relaxed);
         if self.budget.head().short_until.fetch_max(until, AcqRel) <= now {
@@ -247,7 +247,7 @@ impl Share {
         self.look_at_swap();
         self.entry().spare.store(spare, Relaxed);
         self.entry().misses.store(misses, Relaxed);
-        let (now, limit) = (milliseconds(), self.budget.room());
+        let (now, limit) = (self.budget.now(), self.budget.room());
         let is_calm = self.budget.head().short_until.load(Acquire) <= now;
         let aim = if is_calm && self.budget.granted() <= limit {
             Aim::Keep
