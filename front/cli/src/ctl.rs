@@ -9,7 +9,7 @@
 //! All arguments are checked before anything changes.
 
 mod compact;
-mod show;
+pub(crate) mod show;
 mod swap;
 
 use crate::Refusal;
@@ -307,10 +307,7 @@ fn read(key: Key, session: &Session, budget: Option<&Budget>) -> Result<String, 
         }
         Key::Swap => {
             let of_all = line(budget.map(swap_rooms))?;
-            let specs = match budget {
-                Some(budget) => specs(budget),
-                None => session.description.swap.clone(),
-            };
+            let specs = session.swap();
             Ok(of_all + &show::swap(&session.processes()?, &specs))
         }
         Key::Pressure => published(&show::pressure),
@@ -332,12 +329,6 @@ fn known(key: Key, text: String) -> Result<String, Refusal> {
         return Err(Refusal::new(what, "see 'highwater ls' for its processes"));
     }
     Ok(text)
-}
-
-/// The swap devices by their places; of one that was removed, too.
-fn specs(budget: &Budget) -> Vec<String> {
-    let items = budget.swap_items().into_iter();
-    items.map(|item| item.map_or(String::new(), |item| item.area.to_string())).collect()
 }
 
 /// The room that all processes use of each swap device, and of both levels of a tier.

@@ -188,6 +188,11 @@ impl Run {
             say(other_build);
             return Ok(ExitCode::from(ended.code()));
         }
+        // `highwater ctl` may have added and removed some.
+        if let Ok(budget) = Budget::open(run_dir.path()) {
+            let used = budget.swap_in_use().into_iter();
+            plan.settings.swap = used.map(|device| device.area).collect();
+        }
         let Plan { settings, memory, .. } = &plan;
         let observed = Observed { settings, memory, elapsed, pid, ended, totals: &totals };
         let report = Report::new(&observed);

@@ -14,7 +14,7 @@ use crate::progress::is_alive;
 use crate::run_dir;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{
-    Budget, LargePages, MallocStats, Parts, Published, Settings, read_published,
+    Budget, LargePages, MallocStats, Parts, Published, Settings, SwapItem, read_published,
 };
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -179,6 +179,20 @@ impl Session {
         Budget::open(&self.run_dir).ok()
     }
 
+    /// The specifications of its swap devices by place, of those that were removed, too.
+    pub(crate) fn swap(&self) -> Vec<String> {
+        let text = |item: Option<SwapItem>| item.map_or(String::new(), |it| it.area.to_string());
+        match self.shared_budget() {
+            Some(budget) => budget.swap_items().into_iter().map(text).collect(),
+            None => self.description.swap.clone(),
+        }
+    }
+
+    /// The specifications of the swap devices that it uses now.
+    pub(crate) fn swap_in_use(&self) -> Vec<String> {
+        self.shared_budget().map_or_else(|| self.description.swap.clone(), |it| in_use(&it))
+    }
+
     /// Its budget now.
     pub(crate) fn budget(&self) -> Bytes {
         let began = Bytes(self.description.budget_bytes);
@@ -197,6 +211,11 @@ impl Session {
     pub(crate) fn is_running(&self) -> bool {
         run_dir::description(&self.run_dir).is_some()
     }
+}
+
+/// The specifications of a budget's swap devices that are used now.
+pub(crate) fn in_use(budget: &Budget) -> Vec<String> {
+    budget.swap_in_use().iter().map(|device| device.area.to_string()).collect()
 }
 
 /// The last images of the processes that are alive.
