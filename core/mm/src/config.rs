@@ -202,7 +202,24 @@ pub const READAHEAD_THREADS_MAX: usize = 16;
 /// Upper bound of [`Config::kswapd_threads`] (MAX_KSWAPD_THREADS).
 pub const KSWAPD_THREADS_MAX: usize = 16;
 
+/// Settings that may change while a manager runs: [`crate::Manager::tune`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunables {
+    /// See [`Config::swappiness`].
+    pub swappiness: u32,
+    /// See [`Config::window_max`].
+    pub window_max: usize,
+    /// See [`Config::file_readahead`].
+    pub file_readahead: usize,
+}
+
 impl Config {
+    /// The settings that may change later.
+    pub fn tunables(&self) -> Tunables {
+        let Config { swappiness, window_max, file_readahead, .. } = *self;
+        Tunables { swappiness, window_max, file_readahead }
+    }
+
     /// Draws random settings of slabs, for tests.
     pub fn draw_slab(&mut self, random: &mut Prng) {
         #[cfg(feature = "history")]

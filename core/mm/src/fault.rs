@@ -179,7 +179,7 @@ fn stream_window<P: Platform>(
         (2, Outcome::Swapped(_)) if streams.trust(space, fault.vpn) == Trust::Full => BEGIN_PAGES,
         (pages, _) => pages,
     };
-    let most = m.config.window_max.min(fault.room(stream.direction)).min(window_max(m));
+    let most = m.tunables.window_max().min(fault.room(stream.direction)).min(window_max(m));
     Window { pages: pages.min(most), direction: stream.direction }
 }
 

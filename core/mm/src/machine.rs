@@ -32,11 +32,13 @@ mod evictor_state;
 #[cfg(feature = "history")]
 mod inflight;
 mod read_batch;
+mod tunable_words;
 
 pub use evictor_state::EvictorState;
 #[cfg(feature = "history")]
 pub use inflight::{InflightReadahead, WINDOW_EXPIRY};
 pub use read_batch::{ReadBatch, ReadRun};
+pub use tunable_words::TunableWords;
 
 use crate::config::{Config, FILE_WINDOW_MAX};
 use crate::frame::{Frames, Owner, Writeback};
@@ -110,8 +112,10 @@ pub const SHRINKERS_MAX: usize = 16;
 pub struct Machine<P: Platform> {
     /// The platform.
     pub platform: P,
-    /// The settings; constant.
+    /// The settings as they were at the start.
     pub config: Config,
+    /// Those of them that may have changed since.
+    pub tunables: TunableWords,
     /// Counters, latencies and pressure.
     pub stats: Stats,
     /// One record per frame.
@@ -210,6 +214,7 @@ impl<P: Platform> Machine<P> {
         let readahead = ranges.iter().map(|range| queues(threads(range))).collect();
         let machine = Machine {
             nodes: nodes.collect(),
+            tunables: TunableWords::new(config.tunables()),
             config,
             stats: Stats::new(platform.cpus()),
             frames: Frames::new(total as usize),

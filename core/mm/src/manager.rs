@@ -23,7 +23,7 @@ pub use start::StartError;
 
 use crate::alloc;
 use crate::compact;
-use crate::config::{Config, KSWAPD_THREADS_MAX, KswapdThreads};
+use crate::config::{Config, KSWAPD_THREADS_MAX, KswapdThreads, Tunables};
 use crate::error::FaultError;
 use crate::fault::{self, Fault, Served, readahead};
 use crate::files::{self, NoSpace};
@@ -95,6 +95,27 @@ impl<P: Platform> Manager<P> {
             }
             _ => self.kswapd.set(threads).map_err(StartError::Thread),
         }
+    }
+
+    /// Returns the settings that may change.
+    pub fn tunables(&self) -> Tunables {
+        self.machine.tunables.get()
+    }
+
+    /// Changes them, for all faults and all reclaim from now on.
+    ///
+    /// # Errors
+    /// [`StartError::Config`] if one is out of range; then none changes.
+    pub fn tune(&self, tunables: Tunables) -> Result<(), StartError> {
+        check::check_tunables(tunables)?;
+        self.machine.tunables.set(tunables);
+        Ok(())
+    }
+
+    /// Makes all the free blocks of 2 MiB that it can by moving pages together, as far as memory is
+    /// free (compact_memory); returns how many. Without [`Config::compact`] it makes none.
+    pub fn compact(&self) -> u32 {
+        compact::all(&self.machine)
     }
 
     /// Returns the number of kswapd threads of each node, by [`highwater_units::NodeId`].

@@ -50,7 +50,7 @@ pub use clock::Clock;
 pub use cpu::{Cpu, IdleTime};
 pub use files::{FileAccess, FileInfo, Files};
 pub use lock::{Event, Guard, Lock, Locks, Ticket};
-pub use memory::{FrameRange, Memory, OutOfHostMemory, WORDS_PER_FRAME};
+pub use memory::{FrameRange, Lender, Memory, OutOfHostMemory, WORDS_PER_FRAME};
 pub use mmu::{AttachError, Mmu, Progress, Protection, Recency, Stop, UNMAP_PAGES_MAX, UnmapPage};
 pub use profile::{LockClass, LockRecord, LockStatistics, Phase, PhaseKind};
 pub use thread::{Thread, Threads};

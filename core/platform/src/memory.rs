@@ -1,6 +1,6 @@
 //! The arena: all frames of the memory budget, and access to their contents.
 
-use highwater_units::{NodeId, PAGE_SIZE, Pfn};
+use highwater_units::{Bytes, NodeId, PAGE_SIZE, Pfn};
 
 /// The frames of one memory node, contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,26 @@ pub trait Memory {
 
     /// Sets the 8-byte word number `word` of a frame. For checkers and tests.
     fn store(&self, pfn: Pfn, word: usize, value: u64);
+}
+
+/// Memory that several managers share: where a platform borrows frames.
+pub trait Lender: Send + Sync {
+    /// Grants up to `frames` frames; returns how many. Allocations wait for it.
+    fn borrow(&self, frames: u32) -> u32;
+
+    /// Takes frames back.
+    fn give_back(&self, frames: u32);
+
+    /// The frames that it could grant now.
+    fn room(&self) -> u32;
+
+    /// The frames that the borrower is to give up for memory that its swap devices have taken, of
+    /// which they have `devices` now, and for shared pages among the `dropped` that have left the
+    /// program; see [`Memory::owed`].
+    fn owed(&self, devices: Bytes, dropped: u64) -> u32;
+
+    /// It has given up so many.
+    fn pay(&self, frames: u32);
 }
 
 /// 8-byte words in a frame.

@@ -4,10 +4,12 @@
 //! arguments --- requests: which session, which keys ---> Request --- carry_out ---> lines
 //!                               show.rs: what the processes published as text --/
 //!                               swap.rs: devices that are added and removed ---/
+//!                               compact.rs: compaction by all processes -------/
 //! ```
 //! All arguments are checked before anything changes.
 
-mod show;
+mod compact;
+pub(crate) mod show;
 mod swap;
 
 use crate::Refusal;
@@ -17,29 +19,36 @@ use crate::swap::device;
 use clap::Args;
 use highwater_command::print;
 use highwater_devices::Area;
-use highwater_mm::config::KswapdThreads;
+use highwater_mm::Config;
+use highwater_mm::config::{FILE_WINDOW_MAX, SWAPPINESS_MAX};
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_session::{Budget, Member, SwapRoom};
-use highwater_units::Bytes;
+use highwater_session::{Budget, Member, SwapRoom, Tuning};
+use highwater_units::{Bytes, RUN_PAGES_MAX};
 use std::process::ExitCode;
 
 /// Read and change a running session
 ///
 /// Without keys, the first five are printed. A key with a value changes it: memory=512M is the new
 /// budget of all processes together, which those that have more give up within a second or so;
-/// kswapd=4 or kswapd=auto are the threads of each process that free memory in the background.
+/// kswapd=4 or kswapd=auto are the threads of each process that free memory in the background;
+/// swappiness=100, readahead=4 and file-readahead=64 are settings of each process's manager.
 /// swap-add=dir:/var/tmp:4G adds a swap device to all processes, swap-remove=/var/tmp moves its
-/// pages away and removes it, or is refused if they have no room.
+/// pages away and removes it, or is refused if they have no room. compact moves pages together, so
+/// that blocks of 2 MiB become free.
 #[derive(Args)]
 pub(crate) struct Ctl {
     /// The session, by name or pid, if several are running; then keys, each read or, with =VALUE,
     /// changed: memory (budget), memory-max (highest budget that can be set), granted (pages that
     /// all processes may use now), unpaged (what they use besides), processes (what each may use),
-    /// kswapd (threads that free memory: as set, and of each process now), swap (what all take of
+    /// kswapd (threads that free memory: as set, and of each process now), swappiness (preference
+    /// for anonymous pages over pages of files in reclaim, 0 to 200), readahead (pages that a fault
+    /// of a sequential stream reads at most, 1 to 16), file-readahead (pages of a file's readahead
+    /// window, 0 to 256), swap (what all take of
     /// each device, and the devices of each process), pressure (stalls of each, as in
     /// /proc/pressure/memory), buddyinfo (free blocks of each by order), slabinfo (slabs of malloc,
     /// in sum), locks (costs of the managers' locks, in sum), vmstat (all counters, in sum). Only
-    /// memory and kswapd can be changed; swap-add and swap-remove change the devices
+    /// memory, kswapd, swappiness, readahead and file-readahead can be changed; swap-add and
+    /// swap-remove change the devices, and compact makes free blocks of 2 MiB
     #[arg(value_name = "PID|NAME] [KEY[=VALUE]")]
     arguments: Vec<String>,
 }
@@ -53,6 +62,9 @@ enum Key {
     Unpaged,
     Processes,
     Kswapd,
+    Swappiness,
+    Readahead,
+    FileReadahead,
     Swap,
     Pressure,
     Buddyinfo,
@@ -63,13 +75,16 @@ enum Key {
 
 impl Key {
     /// Those that are printed without keys, and then the others.
-    const NAMES: [(&str, Key); 12] = [
+    const NAMES: [(&str, Key); 15] = [
         ("memory", Key::Memory),
         ("memory-max", Key::MemoryMax),
         ("granted", Key::Granted),
         ("unpaged", Key::Unpaged),
         ("processes", Key::Processes),
         ("kswapd", Key::Kswapd),
+        ("swappiness", Key::Swappiness),
+        ("readahead", Key::Readahead),
+        ("file-readahead", Key::FileReadahead),
         ("swap", Key::Swap),
         ("pressure", Key::Pressure),
         ("buddyinfo", Key::Buddyinfo),
@@ -93,7 +108,8 @@ impl Key {
 enum Request {
     Read(Key),
     SetMemory(Bytes),
-    SetKswapd(KswapdThreads),
+    Tune(Tuning),
+    Compact,
     AddSwap(Area),
     RemoveSwap(Device),
 }
@@ -105,13 +121,14 @@ enum Device {
     At(usize),
 }
 
+const COMPACT: &str = "compact";
 const SWAP_ADD: &str = "swap-add";
 const SWAP_REMOVE: &str = "swap-remove";
 
 /// The session that the arguments name, if they do, and the requests.
 fn requests(arguments: &[String]) -> Result<(Option<&str>, Vec<Request>), Refusal> {
     let is_key = |argument: &String| {
-        let is_change = [SWAP_ADD, SWAP_REMOVE].contains(&argument.as_str());
+        let is_change = [SWAP_ADD, SWAP_REMOVE, COMPACT].contains(&argument.as_str());
         argument.contains('=') || is_change || Key::named(argument).is_some()
     };
     let (given, keys) = match arguments.split_first() {
@@ -141,21 +158,50 @@ fn request(argument: &str) -> Result<Request, Refusal> {
             let example = "give for example swap-remove=/var/tmp";
             Err(Refusal::new("swap-remove needs a device", example))
         }
+        (None, None) if name == COMPACT => Ok(Request::Compact),
+        (None, Some(_)) if name == COMPACT => {
+            Err(Refusal::new("compact has no value", "give it without one"))
+        }
         (Some(key), None) => Ok(Request::Read(key)),
         (Some(Key::Memory), Some(value)) => size_of("memory", value).map(Request::SetMemory),
-        (Some(Key::Kswapd), Some(value)) => value
-            .parse()
-            .map(Request::SetKswapd)
-            .map_err(|what| Refusal::new(format!("kswapd: {what}"), "give for example kswapd=2")),
-        (Some(_), Some(_)) => {
-            Err(Refusal::new(format!("'{name}' can only be read"), "give it without a value"))
-        }
+        (Some(key), Some(value)) => tuning(key, value).map(Request::Tune),
         (None, _) => {
             let names = Key::NAMES.map(|(name, _)| name).join(", ");
-            let remedy = format!("keys are {names}, {SWAP_ADD}, {SWAP_REMOVE}");
+            let remedy = format!("keys are {names}, {SWAP_ADD}, {SWAP_REMOVE}, {COMPACT}");
             Err(Refusal::new(format!("there is no key '{name}'"), remedy))
         }
     }
+}
+
+/// The setting of a key.
+fn tuning(key: Key, value: &str) -> Result<Tuning, Refusal> {
+    let name = key.name();
+    let number = |least: usize, most: usize| {
+        let known = value.parse().ok().filter(|number| (least..=most).contains(number));
+        known.ok_or_else(|| {
+            let what = format!("{name}: '{value}' is not {least} to {most}");
+            Refusal::new(what, format!("give for example {name}={}", most / 2))
+        })
+    };
+    let none = Tuning::default();
+    Ok(match key {
+        Key::Kswapd => {
+            let refused =
+                |what| Refusal::new(format!("{name}: {what}"), "give for example kswapd=2");
+            Tuning { kswapd: Some(value.parse().map_err(refused)?), ..none }
+        }
+        Key::Swappiness => {
+            Tuning { swappiness: Some(number(0, SWAPPINESS_MAX as usize)? as u32), ..none }
+        }
+        Key::Readahead => Tuning { readahead: Some(number(1, RUN_PAGES_MAX)?), ..none },
+        Key::FileReadahead => Tuning { file_readahead: Some(number(0, FILE_WINDOW_MAX)?), ..none },
+        _ => {
+            return Err(Refusal::new(
+                format!("'{name}' can only be read"),
+                "give it without a value",
+            ));
+        }
+    })
 }
 
 impl Ctl {
@@ -165,7 +211,7 @@ impl Ctl {
         let session = session::choose(session::running(), given)?;
         let budget = session.shared_budget();
         let checked: Result<Vec<_>, _> =
-            requests.into_iter().map(|request| check(request, budget.as_ref())).collect();
+            requests.into_iter().map(|request| check(request, &session, budget.as_ref())).collect();
         let mut text = String::new();
         for request in checked? {
             text += &carry_out(request, &session, budget.as_ref())?;
@@ -175,14 +221,18 @@ impl Ctl {
 }
 
 /// The request in whole pages, if the session can carry it out.
-fn check(request: Request, budget: Option<&Budget>) -> Result<Request, Refusal> {
+fn check(request: Request, session: &Session, budget: Option<&Budget>) -> Result<Request, Refusal> {
     let shared = budget.ok_or_else(|| {
         let what = "the processes of this session share no memory, so nothing can be changed";
         Refusal::new(what, "start it with --memory")
     });
     match request {
         Request::Read(_) => Ok(request),
-        Request::SetKswapd(_) => shared.map(|_| request),
+        Request::Tune(_) => shared.map(|_| request),
+        Request::Compact => {
+            compact::check(session)?;
+            shared.map(|_| request)
+        }
         Request::AddSwap(area) => swap::check_new(&area, shared?).map(|()| Request::AddSwap(area)),
         Request::RemoveSwap(Device::Named(text)) => {
             swap::check_old(&text, shared?).map(|at| Request::RemoveSwap(Device::At(at)))
@@ -217,10 +267,11 @@ fn carry_out(
             budget.set_limit(bytes.pages());
             Ok(String::new())
         }
-        (Request::SetKswapd(threads), Some(budget)) => {
-            budget.set_kswapd(threads);
+        (Request::Tune(tuning), Some(budget)) => {
+            budget.tune(tuning);
             Ok(String::new())
         }
+        (Request::Compact, Some(budget)) => Ok(compact::carry_out(budget)),
         (Request::AddSwap(area), Some(budget)) => swap::add(&area, budget),
         (Request::RemoveSwap(Device::At(place)), Some(budget)) => {
             swap::remove(place, budget, &|| session.processes())
@@ -237,6 +288,7 @@ fn read(key: Key, session: &Session, budget: Option<&Budget>) -> Result<String, 
     };
     let shared =
         |of: fn(&Budget) -> u64| budget.map(|budget| Bytes::of_pages(of(budget)).to_string());
+    let (tuning, usual) = (budget.map(Budget::tuning).unwrap_or_default(), Config::default());
     let published = |show: &dyn Fn(&[Process]) -> String| known(key, show(&session.processes()?));
     match key {
         Key::Memory => line(Some(session.budget().to_string())),
@@ -245,15 +297,17 @@ fn read(key: Key, session: &Session, budget: Option<&Budget>) -> Result<String, 
         Key::Unpaged => line(shared(Budget::unpaged)),
         Key::Processes => Ok(budget.map(processes).unwrap_or_default()),
         Key::Kswapd => {
-            let chosen = budget.and_then(Budget::kswapd).map(|threads| threads.to_string());
+            let chosen = tuning.kswapd.map(|threads| threads.to_string());
             Ok(line(chosen)? + &show::kswapd(&session.processes()?))
+        }
+        Key::Swappiness => line(Some(tuning.swappiness.unwrap_or(usual.swappiness).to_string())),
+        Key::Readahead => line(Some(tuning.readahead.unwrap_or(usual.window_max).to_string())),
+        Key::FileReadahead => {
+            line(Some(tuning.file_readahead.unwrap_or(usual.file_readahead).to_string()))
         }
         Key::Swap => {
             let of_all = line(budget.map(swap_rooms))?;
-            let specs = match budget {
-                Some(budget) => specs(budget),
-                None => session.description.swap.clone(),
-            };
+            let specs = session.swap();
             Ok(of_all + &show::swap(&session.processes()?, &specs))
         }
         Key::Pressure => published(&show::pressure),
@@ -275,12 +329,6 @@ fn known(key: Key, text: String) -> Result<String, Refusal> {
         return Err(Refusal::new(what, "see 'highwater ls' for its processes"));
     }
     Ok(text)
-}
-
-/// The swap devices by their places; of one that was removed, too.
-fn specs(budget: &Budget) -> Vec<String> {
-    let items = budget.swap_items().into_iter();
-    items.map(|item| item.map_or(String::new(), |item| item.area.to_string())).collect()
 }
 
 /// The room that all processes use of each swap device, and of both levels of a tier.
@@ -317,7 +365,10 @@ fn vmstat(sum: &Snapshot) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::Description;
+    use highwater_mm::config::KswapdThreads;
     use highwater_session::Scope;
+    use std::path::PathBuf;
 
     fn parse(arguments: &[&str]) -> Result<(Option<String>, Vec<Request>), String> {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
@@ -328,11 +379,22 @@ mod tests {
     #[test]
     fn arguments_name_a_session_and_keys() {
         let set = Request::SetMemory(Bytes(512 << 20));
-        let kswapd = |threads| vec![Request::SetKswapd(threads)];
+        let none = Tuning::default();
+        let kswapd = |threads| vec![Request::Tune(Tuning { kswapd: Some(threads), ..none })];
         let table = [
             (vec!["memory=512M"], None, vec![set.clone()]),
             (vec!["kswapd=16"], None, kswapd(KswapdThreads::Fixed(16))),
             (vec!["demo", "kswapd=auto"], Some("demo"), kswapd(KswapdThreads::Auto)),
+            (
+                vec!["swappiness=200", "readahead=1", "file-readahead=0"],
+                None,
+                vec![
+                    Request::Tune(Tuning { swappiness: Some(200), ..none }),
+                    Request::Tune(Tuning { readahead: Some(1), ..none }),
+                    Request::Tune(Tuning { file_readahead: Some(0), ..none }),
+                ],
+            ),
+            (vec!["compact"], None, vec![Request::Compact]),
             (
                 vec!["demo", "memory=512M", "granted"],
                 Some("demo"),
@@ -357,6 +419,11 @@ mod tests {
             (["demo", "kswapd=0"], "is neither 1 to 16 nor auto"),
             (["demo", "kswapd=17"], "is neither 1 to 16 nor auto"),
             (["demo", "kswapd="], "is neither 1 to 16 nor auto"),
+            (["demo", "swappiness=201"], "'201' is not 0 to 200"),
+            (["demo", "readahead=0"], "'0' is not 1 to 16"),
+            (["demo", "readahead=many"], "'many' is not 1 to 16"),
+            (["demo", "file-readahead=257"], "'257' is not 0 to 256"),
+            (["demo", "compact=1"], "compact has no value"),
             (["demo", "colour=red"], "keys are memory"),
             (["demo", "swap-add=tape:1G"], "swap-add=dir:/var/tmp:8G"),
             (["demo", "swap-add"], "needs a device"),
@@ -372,14 +439,38 @@ mod tests {
     fn a_budget_is_set_up_to_its_maximum() {
         let dir = tempfile::tempdir().unwrap();
         let budget = Budget::create(dir.path(), Scope::Everything, 25_600, 51_200).unwrap();
-        let set = |mib: u64, budget| check(Request::SetMemory(Bytes(mib << 20)), budget);
+        let session = session(false);
+        let set = |mib: u64, budget| check(Request::SetMemory(Bytes(mib << 20)), &session, budget);
         assert_eq!(set(200, Some(&budget)), Ok(Request::SetMemory(Bytes(200 << 20))));
         assert!(set(201, Some(&budget)).unwrap_err().to_string().contains("--memory-max"));
         assert!(set(1, Some(&budget)).is_err());
-        let kswapd = Request::SetKswapd(KswapdThreads::Auto);
-        assert_eq!(check(kswapd.clone(), Some(&budget)), Ok(kswapd.clone()));
-        for refused in [set(100, None), check(kswapd, None)] {
+        let readahead = Request::Tune(Tuning { readahead: Some(1), ..Tuning::default() });
+        assert_eq!(check(readahead.clone(), &session, Some(&budget)), Ok(readahead.clone()));
+        for refused in [set(100, None), check(readahead, &session, None)] {
             assert!(refused.unwrap_err().to_string().contains("start it with --memory"));
         }
+    }
+
+    #[test]
+    fn memory_without_large_pages_is_not_compacted() {
+        let dir = tempfile::tempdir().unwrap();
+        let budget = Budget::create(dir.path(), Scope::Everything, 25_600, 51_200).unwrap();
+        let checked = |large| check(Request::Compact, &session(large), Some(&budget));
+        assert_eq!(checked(true), Ok(Request::Compact));
+        let line = checked(false).unwrap_err().to_string();
+        assert!(line.contains("--large-pages on") && line.lines().count() == 1, "{line}");
+    }
+
+    fn session(large_pages: bool) -> Session {
+        let description = Description {
+            pid: 1,
+            name: None,
+            command: Vec::new(),
+            budget_bytes: 0,
+            swap: Vec::new(),
+            large_pages,
+            started_ms: 0,
+        };
+        Session { description, run_dir: PathBuf::new() }
     }
 }

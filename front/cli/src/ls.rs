@@ -81,7 +81,7 @@ impl Listed {
             pid: description.pid,
             command: description.command.clone(),
             budget_bytes: session.budget().0,
-            swap: description.swap.clone(),
+            swap: session.swap_in_use(),
             running_seconds: description.running().as_secs(),
             memory: session.processes().ok().as_deref().map(Memory::of),
             command_line: description.command_line(),

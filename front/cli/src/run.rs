@@ -25,7 +25,9 @@ use highwater_command::say;
 use highwater_devices::Seal;
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
-use highwater_session::{Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls};
+use highwater_session::{
+    Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls, Tuning,
+};
 use highwater_units::Bytes;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -209,6 +211,11 @@ impl Run {
             return Ok(ExitCode::from(ended.code()));
         }
         let series = watch.finish(&totals.all);
+        // `highwater ctl` may have added and removed some.
+        if let Ok(budget) = Budget::open(run_dir.path()) {
+            let used = budget.swap_in_use().into_iter();
+            plan.settings.swap = used.map(|device| device.area).collect();
+        }
         let Plan { settings, memory, .. } = &plan;
         let report = Report::new(&Observed {
             settings,
@@ -366,6 +373,6 @@ fn create_budget(run_dir: &Path, shared: &Shared, settings: &Settings) -> Result
             Refusal::new(what, "name a directory with a shorter path")
         })?;
     }
-    budget.set_kswapd(settings.kswapd);
+    budget.tune(Tuning { kswapd: Some(settings.kswapd), ..Tuning::default() });
     Ok(())
 }

@@ -11,7 +11,9 @@
 
 use crate::{Refusal, run_dir};
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_session::{Budget, MallocStats, Parts, Published, Settings, read_published};
+use highwater_session::{
+    Budget, LargePages, MallocStats, Parts, Published, Settings, SwapItem, read_published,
+};
 use highwater_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -64,6 +66,8 @@ pub(crate) struct Description {
     pub(crate) budget_bytes: u64,
     /// Specifications of the devices.
     pub(crate) swap: Vec<String>,
+    /// Whether its processes have large pages, and compact their memory.
+    pub(crate) large_pages: bool,
     /// Milliseconds since 1970.
     pub(crate) started_ms: u64,
 }
@@ -82,6 +86,7 @@ impl Description {
             command: shortened(command),
             budget_bytes: budget.0,
             swap: settings.swap.iter().map(ToString::to_string).collect(),
+            large_pages: settings.large_pages == LargePages::On,
             started_ms: since_1970().as_millis() as u64,
         }
     }
@@ -172,6 +177,20 @@ impl Session {
         Budget::open(&self.run_dir).ok()
     }
 
+    /// The specifications of its swap devices by place, of those that were removed, too.
+    pub(crate) fn swap(&self) -> Vec<String> {
+        let text = |item: Option<SwapItem>| item.map_or(String::new(), |it| it.area.to_string());
+        match self.shared_budget() {
+            Some(budget) => budget.swap_items().into_iter().map(text).collect(),
+            None => self.description.swap.clone(),
+        }
+    }
+
+    /// The specifications of the swap devices that it uses now.
+    pub(crate) fn swap_in_use(&self) -> Vec<String> {
+        self.shared_budget().map_or_else(|| self.description.swap.clone(), |it| in_use(&it))
+    }
+
     /// Its budget now.
     pub(crate) fn budget(&self) -> Bytes {
         let began = Bytes(self.description.budget_bytes);
@@ -190,6 +209,11 @@ impl Session {
     pub(crate) fn is_running(&self) -> bool {
         run_dir::description(&self.run_dir).is_some()
     }
+}
+
+/// The specifications of a budget's swap devices that are used now.
+pub(crate) fn in_use(budget: &Budget) -> Vec<String> {
+    budget.swap_in_use().iter().map(|device| device.area.to_string()).collect()
 }
 
 /// Whether there is a process of this pid.
@@ -287,6 +311,7 @@ pub(crate) mod tests {
             command: ["sort", "-S", "1G"].map(str::to_owned).into(),
             budget_bytes: 64 << 20,
             swap: vec!["ram:1 GiB".to_owned()],
+            large_pages: false,
             started_ms: since_1970().as_millis() as u64 - 61_500,
         };
         Session { description, run_dir: format!("/dev/shm/highwater-{pid}").into() }

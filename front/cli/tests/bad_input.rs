@@ -50,8 +50,10 @@ fn ctl_refuses_keys_and_values_that_there_are_not() {
         ("slabinfo=0", "give it without a value"),
         ("locks=0", "give it without a value"),
         ("vmstat=0", "give it without a value"),
-        ("readahead=off", "keys are memory,"),
-        ("swappiness=10", "keys are memory,"),
+        ("readahead=off", "give for example readahead=8"),
+        ("swappiness=201", "give for example swappiness=100"),
+        ("file-readahead=257", "give for example file-readahead=128"),
+        ("compact=all", "give it without one"),
         ("swapoff=ram:1G", "keys are memory,"),
     ] {
         let errors = refused(highwater().args(["ctl", argument]));

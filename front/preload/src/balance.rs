@@ -5,7 +5,7 @@
 //! balancer ("balance" thread): asks for its aim
 //!          |- fewer pages: free ones go into the balloon and back to the others; kswapd frees more
 //!          |- more: allocations may borrow them
-//!          \- kswapd threads and swap devices (swap_set.rs), when the user changes them
+//!          \- settings and swap devices (swap_set.rs), when the user changes them; compaction
 //! ```
 //! Without [`Share`] the process has a budget of its own: the run has none to share, or the
 //! process may not open it, because it has dropped privileges.
@@ -13,14 +13,16 @@
 use crate::process::Process;
 use crate::swap_set;
 use highwater_mm::Manager;
-use highwater_mm::config::KswapdThreads;
-use highwater_mm::stats::Counter;
-use highwater_os::sys;
-use highwater_session::{Aim, Budget, FLOOR, Forked, Settings, Share, StatsFile};
-use highwater_uffd::{Lender, Uffd};
+use highwater_mm::config::Tunables;
+use highwater_os::{spawn, sys};
+use highwater_session::{
+    Aim, Budget, Excess, FLOOR, Forked, Misses, Settings, Share, StatsFile, Tuning, give_excess,
+};
+use highwater_uffd::Uffd;
 use highwater_units::Bytes;
 use std::io::ErrorKind::{NotFound, PermissionDenied};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Release};
 use std::time::{Duration, Instant};
 
 /// Interval between looks at the targets while somebody is short.
@@ -76,64 +78,12 @@ impl Memory {
     }
 }
 
-/// The share as the platform sees it.
-pub(crate) struct Borrowed(pub(crate) Arc<Share>);
-
-impl Lender for Borrowed {
-    fn borrow(&self, frames: u32) -> u32 {
-        self.0.borrow(frames.into()) as u32
-    }
-
-    fn give_back(&self, frames: u32) {
-        self.0.give_back(frames.into());
-    }
-
-    fn room(&self) -> u32 {
-        self.0.room().try_into().unwrap_or(u32::MAX)
-    }
-
-    fn owed(&self, devices: Bytes, dropped: u64) -> u32 {
-        self.0.owed(devices.pages(), dropped) as u32
-    }
-
-    fn pay(&self, frames: u32) {
-        self.0.pay(frames.into());
-    }
-}
-
-/// Pages that faults brought in, and when they were counted.
-struct Misses {
-    count: u64,
-    at: Instant,
-    /// Per second, averaged over some intervals.
-    rate: u64,
-}
-
-impl Misses {
-    fn new(manager: &Manager<Uffd>) -> Misses {
-        Misses { count: count(manager), at: Instant::now(), rate: 0 }
-    }
-
-    /// The present rate.
-    fn update(&mut self, manager: &Manager<Uffd>) -> u64 {
-        let (count, at) = (count(manager), Instant::now());
-        let elapsed = at.duration_since(self.at).as_micros().max(1) as u64;
-        let rate = (count - self.count) * 1_000_000 / elapsed;
-        *self = Misses { count, at, rate: self.rate.midpoint(rate) };
-        self.rate
-    }
-}
-
-fn count(manager: &Manager<Uffd>) -> u64 {
-    manager.counted(Counter::PgMajFault) + manager.counted(Counter::PgZero)
-}
-
 /// The body of the balancer.
 pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
     let manager = &process.manager;
     let mut misses = Misses::new(manager);
     let mut granted = 0;
-    let mut kswapd = process.settings.kswapd;
+    let mut tuning = Tuning { kswapd: Some(process.settings.kswapd), ..Tuning::default() };
     for tick in 0.. {
         let seen = share.changes();
         let grown = std::mem::replace(&mut granted, share.granted()) != granted;
@@ -144,8 +94,9 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
         unpaged.add_common(share.take_lent());
         let besides = unpaged.besides();
         share.set_besides(besides);
-        kswapd = set_kswapd(manager, kswapd, share.kswapd());
+        tuning = tune(manager, tuning, share.tuning());
         swap_set::follow_changes(process, share);
+        compact_if_asked(process, share);
         match share.aim(manager.spare().into(), misses.update(manager)) {
             // One that grows takes memory besides its pages, too, and shared pages part.
             Aim::Keep if grown || besides.shared > 0 => share.wait(seen, TICK),
@@ -155,69 +106,49 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
     }
 }
 
-/// The decision about the number of kswapd threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kswapd {
-    Keep,
-    Set(KswapdThreads),
-}
-
-/// Decides, where the process has `own` and the run's user wants `wanted`.
-fn kswapd(own: KswapdThreads, wanted: Option<KswapdThreads>) -> Kswapd {
-    match wanted {
-        Some(wanted) if wanted != own => Kswapd::Set(wanted),
-        Some(_) | None => Kswapd::Keep,
+/// Follows the user's choices; returns the settings that hold now.
+fn tune(manager: &Manager<Uffd>, own: Tuning, wanted: Tuning) -> Tuning {
+    let wanted = wanted.or(own);
+    if let Some(threads) = wanted.kswapd.filter(|_| wanted.kswapd != own.kswapd) {
+        // Without a thread for lack of memory there are fewer, as before.
+        let _ = manager.set_kswapd_threads(threads);
     }
+    if wanted != own {
+        let now = manager.tunables();
+        // The words hold values in range.
+        let _ = manager.tune(Tunables {
+            swappiness: wanted.swappiness.unwrap_or(now.swappiness),
+            window_max: wanted.readahead.unwrap_or(now.window_max),
+            file_readahead: wanted.file_readahead.unwrap_or(now.file_readahead),
+        });
+    }
+    wanted
 }
 
-/// Follows the user's wish; returns the setting that holds now.
-fn set_kswapd(
-    manager: &Manager<Uffd>,
-    own: KswapdThreads,
-    wanted: Option<KswapdThreads>,
-) -> KswapdThreads {
-    match kswapd(own, wanted) {
-        Kswapd::Keep => own,
-        Kswapd::Set(threads) => {
-            // Without a thread for lack of memory there are fewer, as before.
-            let _ = manager.set_kswapd_threads(threads);
-            threads
+/// Starts a thread that compacts, if the user asks for it and none does. Without one for lack of
+/// memory, the next look tries again.
+fn compact_if_asked(process: &'static Process, share: &'static Arc<Share>) {
+    if share.compaction().is_none() || process.compacts.swap(true, AcqRel) {
+        return;
+    }
+    let compact = move || {
+        while let Some(request) = share.compaction() {
+            share.has_compacted(request, process.manager.compact());
         }
+        process.compacts.store(false, Release);
+    };
+    if spawn("compact", Box::new(compact)).is_err() {
+        process.compacts.store(false, Release);
     }
 }
 
 /// Gives back what exceeds `pages`, as far as that is free within a tick.
 fn shrink(manager: &Manager<Uffd>, share: &Share, pages: u64) {
     let until = Instant::now() + TICK;
-    loop {
-        // Not what the share has: a thread that borrows adds to that before it may keep it.
-        let excess = manager.frames().saturating_sub(pages);
-        if excess == 0 {
-            return sys::sleep(until.saturating_duration_since(Instant::now()));
-        }
-        let given = manager.inflate(excess.try_into().unwrap_or(u32::MAX));
-        share.give_back(given.into());
-        if Instant::now() > until {
-            return;
-        }
-        sys::sleep(PAUSE);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kswapd_threads_change_when_the_user_wants_another_number() {
-        let (two, auto) = (KswapdThreads::Fixed(2), KswapdThreads::Auto);
-        for (own, wanted, expected) in [
-            (two, None, Kswapd::Keep),
-            (two, Some(two), Kswapd::Keep),
-            (two, Some(auto), Kswapd::Set(auto)),
-            (auto, Some(two), Kswapd::Set(two)),
-        ] {
-            assert_eq!(kswapd(own, wanted), expected);
+    while Instant::now() <= until {
+        match give_excess(manager, share, pages) {
+            Excess::None => return sys::sleep(until.saturating_duration_since(Instant::now())),
+            Excess::Left => sys::sleep(PAUSE),
         }
     }
 }

@@ -69,6 +69,8 @@ pub(crate) struct Process {
     pub(crate) share: Option<Arc<Share>>,
     /// Whether a thread carries out changes of the swap devices.
     pub(crate) follows_swap: AtomicBool,
+    /// Whether a thread compacts memory, as the user asked.
+    pub(crate) compacts: AtomicBool,
     /// Whether pages may be shared with a parent or a child.
     pub(crate) shares: AtomicBool,
     /// Pages that are shared with a parent and have no frames yet.

@@ -1,6 +1,6 @@
 //! Starts the manager of a process, and answers its server which pages belong to whom.
 
-use crate::balance::{Borrowed, Memory};
+use crate::balance::Memory;
 use crate::calls::Calls;
 use crate::changes::Changes;
 use crate::dump::Dump;
@@ -19,7 +19,7 @@ use highwater_mm::{Config, FaultError, Manager, Range, Unadopted};
 use highwater_os::helper::Program as Served;
 use highwater_serve::{Owner, Part};
 use highwater_session::{
-    FaultThreads, Forked, LargePages, MapFiles, Mapping as Wanted, Settings, SystemCalls,
+    Borrowed, FaultThreads, Forked, LargePages, MapFiles, Mapping as Wanted, Settings, SystemCalls,
 };
 use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
@@ -139,6 +139,7 @@ impl Process {
             holds: Mutex::new(holds),
             share: memory.share,
             follows_swap: AtomicBool::new(false),
+            compacts: AtomicBool::new(false),
             shares: AtomicBool::new(false),
             unadopted,
             _serving: serving,

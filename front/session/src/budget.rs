@@ -1,12 +1,12 @@
 //! The memory of a run, shared by its processes: who may use how many pages.
 //!
 //! ```text
-//! run_dir/budget:  layout | limit, its maximum, scope | unpaged | short until | kswapd | used
-//!                  | changes | Entry x 4096
+//! run_dir/budget:  layout | limit, its maximum, scope | unpaged | short until | tuning
+//!                  | compactions | used | changes | Entry x 4096
 //!                  | SwapWords: the room of swap devices                          swap_room.rs
 //!                  | SwapList: the swap devices                                   swap_list.rs
 //! Entry:           owner: pid and image   granted   unpaged   shared   lent   spare   misses
-//!                  short until   followed: the last change of the swap devices
+//!                  short until   followed: the last change of the swap devices   compacted
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
 //! The limit is one on everything ([`Scope::Everything`]): memory that cannot be paged is measured,
@@ -32,12 +32,11 @@
 //! compare-and-swap, and only the owner changes the rest of its entry.
 
 use crate::arbitration::Claim;
-use crate::kswapd_word::KswapdWord;
 use crate::stats_file::{Image, is_ended};
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem, SwapList, Wanted};
 use crate::swap_room::{SwapRoom, SwapWords};
+use crate::tuning::{Tuning, TuningWords};
 use highwater_devices::Area;
-use highwater_mm::config::KswapdThreads;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::thread::futex;
@@ -53,7 +52,7 @@ pub const BUDGET_FILE: &str = "budget";
 const ENTRIES: usize = 4096;
 
 /// Identifies the layout of the file.
-const LAYOUT: u64 = 0x4857_6275_6467_0004;
+const LAYOUT: u64 = 0x4857_6275_6467_0005;
 
 /// The pages that a process may always have, whatever the others have: with less, watermarks and
 /// batches leave a manager that pages no room.
@@ -84,8 +83,10 @@ pub(crate) struct Head {
     pub(crate) unpaged: AtomicU64,
     /// Until when somebody is short: milliseconds of the monotonic clock.
     pub(crate) short_until: AtomicU64,
-    /// kswapd threads of each process.
-    pub(crate) kswapd: KswapdWord,
+    /// Settings of each process's manager.
+    pub(crate) tuning: TuningWords,
+    /// Requests to compact memory so far.
+    pub(crate) compactions: AtomicU32,
     /// Entries from this one on were never taken.
     pub(crate) used: AtomicU32,
     /// Changes whenever processes should look at their targets; they sleep on it.
@@ -109,6 +110,8 @@ pub(crate) struct Entry {
     pub(crate) lent: AtomicU64,
     /// The last change of the swap devices that it has carried out.
     pub(crate) followed: AtomicU64,
+    /// The last request to compact that it has carried out: a [`Compaction`].
+    pub(crate) compacted: AtomicU64,
 }
 
 /// Pages of a parent that count for its child, which maps them, too.
@@ -127,6 +130,35 @@ impl Lent {
     fn from_bits(bits: u64) -> Lent {
         Lent { pages: bits >> 16, parent: bits as u16 }
     }
+}
+
+/// A request to compact that a process has carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Compaction {
+    pub(crate) request: u32,
+    /// Blocks of 2 MiB that it made.
+    pub(crate) blocks: u32,
+}
+
+impl Compaction {
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.request) << 32 | u64::from(self.blocks)
+    }
+
+    fn from_bits(bits: u64) -> Compaction {
+        Compaction { request: (bits >> 32) as u32, blocks: bits as u32 }
+    }
+}
+
+/// How far processes have carried out a request to compact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Processes that have.
+    pub done: usize,
+    /// Blocks of 2 MiB that these made.
+    pub blocks: u32,
+    /// Living processes that have not.
+    pub behind: usize,
 }
 
 #[repr(C)]
@@ -170,6 +202,8 @@ pub(crate) enum Reaped {
 pub struct Budget {
     words: NonNull<Words>,
     run_dir: PathBuf,
+    /// Milliseconds, of a clock that all processes share.
+    clock: fn() -> u64,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread, and its words are atomics.
@@ -225,7 +259,18 @@ impl Budget {
             address
         };
         let words = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Budget { words, run_dir: run_dir.to_owned() })
+        Ok(Budget { words, run_dir: run_dir.to_owned(), clock: milliseconds })
+    }
+
+    /// With another clock, of milliseconds, than the system's monotonic one.
+    #[must_use]
+    pub fn with_clock(mut self, clock: fn() -> u64) -> Budget {
+        self.clock = clock;
+        self
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        (self.clock)()
     }
 
     pub(crate) fn words(&self) -> &Words {
@@ -273,20 +318,45 @@ impl Budget {
         self.notify();
     }
 
-    /// The kswapd threads that each process is to have; `None`: what it began with.
-    pub fn kswapd(&self) -> Option<KswapdThreads> {
-        self.head().kswapd.get()
+    /// The settings that each process's manager is to have.
+    pub fn tuning(&self) -> Tuning {
+        self.head().tuning.get()
     }
 
-    /// Sets the kswapd threads of each process, and of those that will join.
-    pub fn set_kswapd(&self, threads: KswapdThreads) {
-        self.head().kswapd.set(threads);
+    /// Changes the chosen ones of each process, and of those that will join.
+    pub fn tune(&self, tuning: Tuning) {
+        self.head().tuning.set(tuning);
         self.notify();
+    }
+
+    /// Asks all processes to compact their memory; returns the number of the request.
+    pub fn compact(&self) -> u32 {
+        let request = self.head().compactions.fetch_add(1, AcqRel) + 1;
+        self.notify();
+        request
+    }
+
+    /// How far a request to compact has been carried out.
+    pub fn compacted(&self, request: u32) -> Compacted {
+        let mut all = Compacted::default();
+        for index in 0..self.used().len() {
+            let entry = &self.words().entries[index];
+            let own = entry.compaction();
+            match entry.is_taken() {
+                true if own.request >= request => {
+                    all.done += 1;
+                    all.blocks += own.blocks;
+                }
+                true if self.reap(index) == Reaped::Lives => all.behind += 1,
+                true | false => {}
+            }
+        }
+        all
     }
 
     /// The processes of the run.
     pub fn members(&self) -> Vec<Member> {
-        let now = milliseconds();
+        let now = self.now();
         let of = |entry: &Entry| Member {
             image: Image::from_bits(entry.owner.load(Acquire)),
             claim: entry.claim(now),
@@ -482,6 +552,10 @@ impl Entry {
         Lent::from_bits(self.lent.load(SeqCst))
     }
 
+    pub(crate) fn compaction(&self) -> Compaction {
+        Compaction::from_bits(self.compacted.load(SeqCst))
+    }
+
     /// Clears it; returns how many pages there were.
     pub(crate) fn take_lent(&self) -> u64 {
         Lent::from_bits(self.lent.swap(0, SeqCst)).pages
@@ -501,16 +575,16 @@ impl Entry {
     /// Releases an entry that nobody else uses.
     pub(crate) fn clear(&self) {
         let Entry { owner: _, granted, unpaged, spare, misses, short_until, .. } = self;
-        let Entry { shared, lent, followed, .. } = self;
-        for word in [granted, unpaged, spare, misses, short_until, shared, lent, followed] {
-            word.store(0, SeqCst);
-        }
+        let Entry { shared, lent, followed, compacted, .. } = self;
+        let words =
+            [granted, unpaged, spare, misses, short_until, shared, lent, followed, compacted];
+        words.into_iter().for_each(|word| word.store(0, SeqCst));
         self.owner.store(0, Release);
     }
 }
 
 /// Milliseconds of the monotonic clock, which all processes share.
-pub(crate) fn milliseconds() -> u64 {
+fn milliseconds() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
 }

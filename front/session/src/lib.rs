@@ -9,10 +9,10 @@
 
 mod abandoned;
 mod arbitration;
+mod balance;
 mod budget;
 mod choices;
 mod host;
-mod kswapd_word;
 mod malloc_stats;
 mod parts;
 mod settings;
@@ -21,10 +21,12 @@ mod stats_file;
 mod swap_dir;
 mod swap_list;
 mod swap_room;
+mod tuning;
 
 pub use abandoned::{OWNER_FILE, leave_run_dir, open_run_dir, remove_if_abandoned};
 pub use arbitration::{Claim, targets};
-pub use budget::{BUDGET_FILE, Budget, FLOOR, Member, Scope};
+pub use balance::{Borrowed, Excess, Misses, give_excess};
+pub use budget::{BUDGET_FILE, Budget, Compacted, FLOOR, Member, Scope};
 pub use choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
@@ -37,3 +39,4 @@ pub use stats_file::{
 pub use swap_dir::{default_swap, file_system_name, free_space};
 pub use swap_list::{SwapFailure, SwapInUse, SwapItem, Wanted};
 pub use swap_room::{SWAP_LEVELS_MAX, SwapRoom};
+pub use tuning::Tuning;

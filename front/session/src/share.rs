@@ -8,10 +8,10 @@
 //! Locking: as for [`crate::Budget`].
 
 use crate::arbitration::{Claim, targets};
-use crate::budget::{Budget, Entry, FLOOR, Lent, START, Scope, milliseconds};
+use crate::budget::{Budget, Compaction, Entry, FLOOR, Lent, START, Scope};
 use crate::stats_file::Image;
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem};
-use highwater_mm::config::KswapdThreads;
+use crate::tuning::Tuning;
 use rustix::thread::futex;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -112,6 +112,8 @@ impl Budget {
             scarce: AtomicU32::new(0),
         };
         share.budget.head().used.fetch_max(index as u32 + 1, AcqRel);
+        // Its memory is new: what was asked before is not for it.
+        share.has_compacted(share.budget.head().compactions.load(Acquire), 0);
         let free = (forked.pages / MARKS_SHARE).clamp(START, FLOOR);
         share.entry().lent.store(forked.lent().to_bits(), SeqCst);
         share.entry().shared.store(forked.own(), SeqCst);
@@ -172,7 +174,7 @@ impl Share {
     /// Lets everyone know that this process is short.
     fn ask(&self) {
         self.denied.store(1, Relaxed);
-        let now = milliseconds();
+        let now = self.budget.now();
         let until = now + SHORT.as_millis() as u64;
         self.entry().short_until.store(until, Relaxed);
         if self.budget.head().short_until.fetch_max(until, AcqRel) <= now {
@@ -245,7 +247,7 @@ impl Share {
         self.look_at_swap();
         self.entry().spare.store(spare, Relaxed);
         self.entry().misses.store(misses, Relaxed);
-        let (now, limit) = (milliseconds(), self.budget.room());
+        let (now, limit) = (self.budget.now(), self.budget.room());
         let is_calm = self.budget.head().short_until.load(Acquire) <= now;
         let aim = if is_calm && self.budget.granted() <= limit {
             Aim::Keep
@@ -338,9 +340,20 @@ impl Share {
         });
     }
 
-    /// The kswapd threads that each process is to have; `None`: what it began with.
-    pub fn kswapd(&self) -> Option<KswapdThreads> {
-        self.budget.kswapd()
+    /// The settings that this process's manager is to have.
+    pub fn tuning(&self) -> Tuning {
+        self.budget.tuning()
+    }
+
+    /// The number of the last request to compact; `None`: this process has carried it out.
+    pub fn compaction(&self) -> Option<u32> {
+        let wanted = self.budget.head().compactions.load(Acquire);
+        (self.entry().compaction().request < wanted).then_some(wanted)
+    }
+
+    /// This process has carried out a request to compact.
+    pub fn has_compacted(&self, request: u32, blocks: u32) {
+        self.entry().compacted.store(Compaction { request, blocks }.to_bits(), SeqCst);
     }
 
     /// Gives everything back. The process uses no page any more.

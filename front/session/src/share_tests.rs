@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::StatsFile;
-use crate::budget::{BUDGET_FILE, MARGIN, Words};
+use crate::budget::{BUDGET_FILE, Compacted, MARGIN, Words};
 use highwater_devices::Area;
 use std::time::Instant;
 
@@ -96,6 +96,25 @@ fn a_killed_process_gives_back_what_it_had() {
     drop(file);
     let images: Vec<Image> = run.budget.members().iter().map(|member| member.image).collect();
     assert_eq!(images, [Image { pid: 1, number: 1 }]);
+}
+
+#[test]
+fn a_request_to_compact_is_for_those_that_live() {
+    let run = Run::new(LIMIT);
+    let [(_first_file, first), (killed_file, _killed)] = [1, 2].map(|pid| run.join(pid));
+    assert_eq!(first.compaction(), None);
+    let request = run.budget.compact();
+    assert_eq!(first.compaction(), Some(request));
+    let (_later_file, later) = run.join(3);
+    assert_eq!(later.compaction(), None, "its memory is new");
+    let so_far = |done, blocks, behind| Compacted { done, blocks, behind };
+    assert_eq!(run.budget.compacted(request), so_far(1, 0, 2));
+    first.has_compacted(request, 7);
+    assert_eq!(run.budget.compacted(request), so_far(2, 7, 1));
+    drop(killed_file);
+    assert_eq!(run.budget.compacted(request), so_far(2, 7, 0));
+    first.leave();
+    assert_eq!(run.budget.compacted(request), so_far(1, 0, 0));
 }
 
 #[test]

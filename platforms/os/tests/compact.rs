@@ -83,6 +83,21 @@ fn pages_make_way_for_large_runs() {
 }
 
 #[test]
+fn all_blocks_are_made_on_request() {
+    let (manager, space) = in_pieces(None, 4);
+    let made = manager.compact();
+    let large = |orders: &[u32]| orders[usize::from(Order::LARGE.0)..].iter().sum::<u32>();
+    let free: u32 = manager.blocks()[0].free.iter().map(|orders| large(orders)).sum();
+    // Three quarters of 32 blocks are free, less what stays free for pages that move.
+    assert!(made >= 20 && free > 0, "{made} made, {free} free");
+    assert_eq!(manager.statistics().get(Counter::PswpOut), 0, "pages were moved, not evicted");
+    assert_eq!(manager.compact(), 0, "nothing is left to do");
+    check(&manager, space, 4);
+    let (manager, _) = in_pieces_with_threads(Config { compact: false, ..config(None) }, 4);
+    assert_eq!(manager.compact(), 0);
+}
+
+#[test]
 fn without_compaction_runs_come_from_eviction_alone() {
     let (mut manager, space) = in_pieces_with_threads(Config { compact: false, ..config(None) }, 4);
     manager.stop_kswapd();

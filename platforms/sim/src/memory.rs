@@ -55,6 +55,22 @@ impl Memory for Sim {
         }
     }
 
+    fn borrow(&self, frames: u32) -> u32 {
+        self.engine().sync();
+        self.lender().map_or(0, |lender| lender.borrow(frames))
+    }
+
+    fn give_back(&self, frames: u32) {
+        self.engine().sync();
+        if let Some(lender) = self.lender() {
+            lender.give_back(frames);
+        }
+    }
+
+    fn borrowable(&self) -> u32 {
+        self.lender().map_or(0, |lender| lender.room())
+    }
+
     fn owed(&self) -> u32 {
         self.engine().sync();
         self.owed_frames().with(|owed| *owed)

@@ -8,10 +8,10 @@ use crate::machine::DeviceSpec;
 use crate::page_tables::{Flush, Spaces};
 use crate::vm::Vm;
 use crate::watch::Watch;
-use highwater_platform::{FrameRange, Recency};
+use highwater_platform::{FrameRange, Lender, Recency};
 use highwater_units::{NodeId, Pfn};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The configuration of a simulated platform.
 pub struct SimConfig {
@@ -38,6 +38,7 @@ pub struct Sim {
     flushes: Confined<BTreeMap<TaskId, Flush>>,
     devices: Vec<Confined<Device>>,
     owed: Confined<u32>,
+    lender: OnceLock<Arc<dyn Lender>>,
 }
 
 impl Sim {
@@ -59,6 +60,7 @@ impl Sim {
             flushes: Confined::new(&home, BTreeMap::new()),
             devices: config.devices.iter().map(device).collect(),
             owed: Confined::new(&home, 0),
+            lender: OnceLock::new(),
             recency: config.recency,
             injected_faults: config.injected_faults,
             ranges,
@@ -69,6 +71,20 @@ impl Sim {
     /// From now on the manager owes `frames` frames ([`highwater_platform::Memory::owed`]).
     pub fn owe(&self, frames: u32) {
         self.owed.with(|owed| *owed = frames);
+    }
+
+    /// Borrows frames from now on, in addition to those that the manager has. The lender's
+    /// [`Lender::owed`] is not asked.
+    ///
+    /// # Panics
+    /// If it borrows from another lender already.
+    pub fn borrow_from(&self, lender: Arc<dyn Lender>) {
+        let is_first = self.lender.set(lender).is_ok();
+        assert!(is_first, "frames are borrowed from one lender");
+    }
+
+    pub(crate) fn lender(&self) -> Option<&dyn Lender> {
+        self.lender.get().map(|lender| &**lender)
     }
 
     pub(crate) fn owed_frames(&self) -> &Confined<u32> {

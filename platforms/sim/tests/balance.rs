@@ -1,8 +1,8 @@
 //! The balance of reclaim between anonymous and file pages, by counters.
 
 use crate::common::{device, machine, setup};
-use highwater_mm::config::Readahead;
 use highwater_mm::config::history::{History, ReclaimHistory};
+use highwater_mm::config::{Readahead, Tunables};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, Manager};
 use highwater_platform::{Memory, Recency};
@@ -98,6 +98,40 @@ fn swappiness_determines_which_pages_are_evicted() {
             let percent = 100 * anon / (anon + file);
             assert!((least..=most).contains(&percent), "{swappiness}: {anon} and {file}");
         }
+    }
+}
+
+#[test]
+fn swappiness_and_readahead_change_while_the_manager_runs() {
+    let steals = run(&Config::default(), |world| {
+        world.pass(ANON, 0..1000);
+        let of = |swappiness| {
+            let tunables = Tunables { swappiness, ..world.0.tunables() };
+            world.0.tune(tunables).expect("in range");
+            world.grows(STEALS, || {
+                for page in 0..1800 {
+                    (0..2).for_each(|_| world.touch(FILE, page));
+                }
+            })
+        };
+        [of(0), of(200)]
+    });
+    for [[anon, file], [more_anon, _]] in steals {
+        assert!(anon == 0 && file > 500 && more_anon > 100, "{anon}, {file}, {more_anon}");
+    }
+    let along = run(&Config::default(), |world| {
+        let read = |window_max| {
+            world.0.tune(Tunables { window_max, ..world.0.tunables() }).expect("in range");
+            let [along] = world.grows([Counter::SwapRa], || world.pass(ANON, 0..4000));
+            along
+        };
+        world.pass(ANON, 0..4000);
+        let wrong = Tunables { window_max: 17, ..world.0.tunables() };
+        assert!(world.0.tune(wrong).is_err() && world.0.tunables().window_max == 16);
+        [read(16), read(1)]
+    });
+    for [some, none] in along {
+        assert!(some > 1000 && none == 0, "{some} pages read along, then {none}");
     }
 }
 

@@ -46,4 +46,4 @@ pub use area::{Delivery, Offer, Placement, Site};
 #[cfg(target_arch = "x86_64")]
 pub use copy::end_copy;
 pub use files::FileAt;
-pub use uffd::{Lender, Uffd};
+pub use uffd::Uffd;

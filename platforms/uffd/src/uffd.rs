@@ -9,32 +9,13 @@ use crate::stage::Stage;
 use crate::transit::Transit;
 use highwater_devices::Device;
 use highwater_os::{Devices, IdleTimes, LockTable, Topology, sys};
+use highwater_platform::Lender;
 use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
 use std::fs::File;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
-
-/// Memory that several managers share.
-pub trait Lender: Send + Sync {
-    /// Grants up to `frames` frames; returns how many. Allocations wait for it.
-    fn borrow(&self, frames: u32) -> u32;
-
-    /// Takes frames back.
-    fn give_back(&self, frames: u32);
-
-    /// The frames that it could grant now.
-    fn room(&self) -> u32;
-
-    /// The frames that the borrower is to give up for memory that its swap devices have taken, of
-    /// which they have `devices` now, and for shared pages among the `dropped` that have left the
-    /// program; see [`highwater_platform::Memory::owed`].
-    fn owed(&self, devices: Bytes, dropped: u64) -> u32;
-
-    /// It has given up so many.
-    fn pay(&self, frames: u32);
-}
 
 /// The platform of real faults.
 pub struct Uffd {

@@ -83,7 +83,9 @@ fn run<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) {
                 let timeout = last_request.is_some_and(is_recent).then_some(PERIOD);
                 if timeout.is_some() && skipped == 0 {
                     state = next_state(state, score(node));
-                    if state == State::MakingBlocks && make_blocks(m, node, stopped) == 0 {
+                    let goes_on = || stopped.load(Acquire) == 0;
+                    if state == State::MakingBlocks && make_blocks(m, node, SCORE_LOW, goes_on) == 0
+                    {
                         skipped = SKIPPED_CHECKS;
                     }
                 }
@@ -128,13 +130,29 @@ fn next_state(state: State, score: u32) -> State {
     }
 }
 
-/// Makes large blocks until the score is low enough, or one cannot be made because its pages are in
-/// use; returns how many.
-fn make_blocks<P: Platform>(m: &Machine<P>, node: &Node<P>, stopped: &P::Atomic<u8>) -> u32 {
+/// Makes large blocks of all nodes' free memory at once; returns how many.
+pub fn all<P: Platform>(m: &Machine<P>) -> u32 {
+    if !m.config.compact {
+        return 0;
+    }
+    let _phase = m.enter(phase::COMPACT);
+    m.nodes.iter().map(|node| make_blocks(m, node, 0, || true)).sum()
+}
+
+/// Makes large blocks until the score is `wanted`, or one cannot be made because its pages are in
+/// use; returns how many, at most as many as the node has.
+fn make_blocks<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    wanted: u32,
+    goes_on: impl Fn() -> bool,
+) -> u32 {
+    let most = node.zone.range().frames / Order::LARGE.frames();
     let mut made = 0;
-    while stopped.load(Acquire) == 0
+    while made < most
+        && goes_on()
         && has_room(node, Order::LARGE)
-        && score(node) > SCORE_LOW
+        && score(node) > wanted
         && make_block(m, node, Order::LARGE)
     {
         made += 1;

@@ -37,5 +37,5 @@ mod targets;
 pub use control::Outcome;
 pub use direct::{Attempt, direct, on_node, record, record_on};
 pub use folio::{migrate_folio, order_of};
-pub use kcompactd::{start, wake_kcompactd};
+pub use kcompactd::{all, start, wake_kcompactd};
 pub use migrate::{Migrated, Mode, migrate_batch};

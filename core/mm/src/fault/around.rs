@@ -32,7 +32,7 @@ pub(super) fn fetch<P: Platform>(
     slot: Slot,
     access: Access,
 ) -> Result<Served, FaultError> {
-    let most = m.config.window_max.min(window_max(m));
+    let most = m.tunables.window_max().min(window_max(m));
     let window = m.swap.slot_windows.window(m.cpu(), slot, most);
     let mut pages = [const { None }; RUN_PAGES_MAX];
     let mut count = hold_around(m, slot, window, &mut pages);

@@ -28,7 +28,7 @@ const PARTS_OF_USABLE: u32 = 4;
 /// Whether the file on a device is read ahead.
 pub(super) fn is_on<P: Platform>(m: &Machine<P>, device: Option<&DeviceInfo>) -> bool {
     let waits = |info: &DeviceInfo| info.latency == Latency::Asynchronous;
-    m.config.file_readahead > 0 && device.is_some_and(|info| info.is_for_files() && waits(info))
+    m.tunables.file_readahead() > 0 && device.is_some_and(|info| info.is_for_files() && waits(info))
 }
 
 /// The pages that the faulting thread reads itself.
@@ -91,7 +91,7 @@ fn seen<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn, lists: &Lists) 
 
 /// Pages in memory right before one, counted up to a limit (count_history_pages).
 fn trace<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) -> u32 {
-    let most = (m.config.file_readahead as u64).max(TRACE_MIN.into()).min(vpn.0);
+    let most = (m.tunables.file_readahead() as u64).max(TRACE_MIN.into()).min(vpn.0);
     let there = |back: &u64| matches!(space.entry(Vpn(vpn.0 - back)).page(), Page::Resident(_));
     (1..=most).take_while(there).count() as u32
 }
@@ -158,7 +158,7 @@ fn inflight_or_resident<P: Platform>(space: &Space<P>, fault: Fault, most: u32) 
 /// Most pages of a window: by memory, settings and region.
 fn pages_max<P: Platform>(m: &Machine<P>, lists: &Lists, fault: Fault) -> u32 {
     let room = fault.within.end.0.saturating_sub(fault.vpn.0).min(u32::MAX.into()) as u32;
-    let of_memory = (m.present() / PARTS_OF_MEMORY).min(m.config.file_readahead) as u32;
+    let of_memory = (m.present() / PARTS_OF_MEMORY).min(m.tunables.file_readahead()) as u32;
     of_memory.min(lists.usable / PARTS_OF_USABLE).min(room)
 }
 

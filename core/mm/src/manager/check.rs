@@ -3,15 +3,13 @@
 use super::StartError;
 use crate::config::{
     Config, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, KhugepagedConfig, LRU_SHARDS_MAX, MAX_PTES,
-    READAHEAD_THREADS_MAX, SWAPPINESS_MAX, ZONE_PARTS_MAX,
+    READAHEAD_THREADS_MAX, SWAPPINESS_MAX, Tunables, ZONE_PARTS_MAX,
 };
-use highwater_units::Nanos;
+use highwater_units::{Nanos, RUN_PAGES_MAX};
 
 /// Returns [`StartError::Config`] for the first setting that is out of range.
 pub(super) fn check(config: &Config) -> Result<(), StartError> {
-    if config.swappiness > SWAPPINESS_MAX {
-        return Err(StartError::Config("swappiness is 0 to 200"));
-    }
+    check_tunables(config.tunables())?;
     if config.kswapd_writes.is_some_and(|batches| batches > KSWAPD_WRITES_MAX) {
         return Err(StartError::Config("batches of writes of a kswapd thread are 0 to 32"));
     }
@@ -33,15 +31,26 @@ pub(super) fn check(config: &Config) -> Result<(), StartError> {
     if scan_sleep < Nanos(1_000_000) {
         return Err(StartError::Config("khugepaged sleeps for 1 ms at least"));
     }
-    if config.file_readahead > FILE_WINDOW_MAX {
-        return Err(StartError::Config("pages read ahead of a file's readers are 0 to 256"));
-    }
     let readers = config.readahead_threads;
     if readers.is_some_and(|threads| !(1..=READAHEAD_THREADS_MAX).contains(&threads)) {
         return Err(StartError::Config("threads of a node that read ahead are 1 to 16"));
     }
     if config.dirty_background_ratio.max(config.dirty_ratio) > 100 {
         return Err(StartError::Config("parts of memory that may be dirty are 0 to 100 percent"));
+    }
+    Ok(())
+}
+
+/// Checks the settings that may change.
+pub(super) fn check_tunables(tunables: Tunables) -> Result<(), StartError> {
+    if tunables.swappiness > SWAPPINESS_MAX {
+        return Err(StartError::Config("swappiness is 0 to 200"));
+    }
+    if !(1..=RUN_PAGES_MAX).contains(&tunables.window_max) {
+        return Err(StartError::Config("pages that a fault of a stream reads are 1 to 16"));
+    }
+    if tunables.file_readahead > FILE_WINDOW_MAX {
+        return Err(StartError::Config("pages read ahead of a file's readers are 0 to 256"));
     }
     Ok(())
 }

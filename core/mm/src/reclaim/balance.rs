@@ -51,7 +51,7 @@ impl Figures {
             high: node.zone.marks().high,
             slots: if !one_kind && m.swap.is_full() { Slots::None } else { Slots::Free },
             file: aging(m, node, Kind::File),
-            swappiness: m.config.swappiness,
+            swappiness: m.tunables.swappiness(),
             costs: if one_kind { [0, 0] } else { node.lru.workingset().costs() },
         }
     }

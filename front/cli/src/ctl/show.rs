@@ -55,7 +55,7 @@ pub(super) fn pressure(processes: &[Process]) -> String {
 }
 
 /// The swap devices of each process, where `specs` are those of the session, as in /proc/swaps.
-pub(super) fn swap(processes: &[Process], specs: &[String]) -> String {
+pub(crate) fn swap(processes: &[Process], specs: &[String]) -> String {
     let lines = |(process, parts): (&Process, &Parts)| -> String {
         let used = parts.swaps.iter().zip(specs).filter(|(swap, _)| swap.pages > 0);
         let devices = used.map(|(swap, spec)| {
@@ -89,7 +89,7 @@ pub(super) fn slabinfo(processes: &[Process]) -> String {
 }
 
 /// The locks that were taken, of all processes together.
-pub(super) fn locks(processes: &[Process]) -> String {
+pub(crate) fn locks(processes: &[Process]) -> String {
     let mut sums = Locks::default();
     served(processes).for_each(|(_, parts)| sums.add(parts));
     let line = |sum: &LockFigures| {

@@ -3,10 +3,13 @@
 
 use super::palette::Palette;
 use super::sample::Change;
+use super::state::Panel;
+use crate::ctl::show;
 use highwater_command::{Unit, short_size as short, time};
 use highwater_mm::stats::{Counter, HistogramSnapshot};
 use highwater_units::{Bytes, Nanos};
 use ratatui::text::Line;
+use std::slice;
 
 /// Width of the words before bars and figures.
 const LABEL: usize = 9;
@@ -18,10 +21,30 @@ const COLUMN: usize = 5;
 const BARS: usize = 4;
 
 /// The lines, for a screen of this width.
-pub(super) fn lines(change: &Change<'_>, width: usize, palette: Palette) -> Vec<Line<'static>> {
+/// `swap`: the devices by place.
+pub(super) fn lines(
+    change: &Change<'_>,
+    width: usize,
+    palette: Palette,
+    (panel, swap): (Panel, &[String]),
+) -> Vec<Line<'static>> {
     let process = change.process;
     let title = format!("-- {} ({}) ", process.name, process.pid);
-    let rule = format!("{title:-<width$}");
+    let rule = Line::styled(format!("{title:-<width$}"), palette.title());
+    let body = match panel {
+        Panel::Faults => faults(change, width, palette),
+        Panel::Devices => text(&show::swap(slice::from_ref(process), swap)),
+        Panel::Locks => text(&show::locks(slice::from_ref(process))),
+    };
+    [vec![rule], body].concat()
+}
+
+fn text(lines: &str) -> Vec<Line<'static>> {
+    lines.lines().map(|line| Line::from(line.to_owned())).collect()
+}
+
+fn faults(change: &Change<'_>, width: usize, palette: Palette) -> Vec<Line<'static>> {
+    let process = change.process;
     let [min, low, _] = marks(change);
     let free = change.get(Counter::Free);
     let stalled = change.get(Counter::PsiSome10) > 1000;
@@ -30,7 +53,6 @@ pub(super) fn lines(change: &Change<'_>, width: usize, palette: Palette) -> Vec<
         false => Line::from(text),
     };
     let mut lines = vec![
-        Line::styled(rule, palette.title()),
         Line::from(budget(change, width)),
         alert(free < low && min > 0, watermarks(change, width)),
         Line::from(reclaim(change)),

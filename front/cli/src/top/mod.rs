@@ -43,6 +43,7 @@ const KEYS: &str = "\
 Keys:
   up, down   select a process, which is shown in detail
   s          sort by the next column
+  d          show the next detail of the selected process: faults, swap devices, locks
   space      freeze the screen, or go on
   +, -       change the budget by an eighth, between 4 MiB for each process and --memory-max; a
              session of --memory-per-process alone shares none: its last line has 'budget fixed'
@@ -58,7 +59,9 @@ In detail:
              and high: below low kswapd frees memory until high, below min the program's threads do
   in, out    speed of transfers with swap, and the pages and time of one
   latency    of page faults since the start of the process, by powers of two: # major, + minor,
-             . few";
+             . few
+  device     a swap device, what the process has there, its priority
+  locks      of its manager, sampled: one acquisition in 31 is timed; most time waited first";
 
 /// Show a running session: its processes, their memory, faults and swap
 ///
@@ -139,9 +142,9 @@ impl View<'_> {
         let description = &session.description;
         let (running, palette) = (*running, *palette);
         let (budget, is_shared) = (&self.budget, self.is_shared);
-        let (rows, notice) = (&rows, self.notice.as_deref());
+        let (rows, notice, swap) = (&rows, self.notice.as_deref(), &session.swap());
         let shown =
-            Shown { description, budget, is_shared, notice, running, rows, samples, palette };
+            Shown { description, budget, is_shared, notice, swap, running, rows, samples, palette };
         terminal.draw(|frame| screen::draw(frame, &shown, state)).map(drop)
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Shown<'a> {
     pub(super) is_shared: bool,
     /// The effect of the last key, in words, if it did more than change the state.
     pub(super) notice: Option<&'a str>,
+    /// The swap devices by place.
+    pub(super) swap: &'a [String],
     /// How long the session has been running.
     pub(super) running: Duration,
     /// The processes of `samples`, in the order of the state.
@@ -47,7 +49,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, state: &State) {
     let selected = state.index(shown.rows);
     let change = selected.and_then(|index| shown.samples.of(shown.rows[index].pid));
     let width = usize::from(area.width);
-    let detail = change.map(|change| detail::lines(&change, width, shown.palette));
+    let detail = change
+        .map(|change| detail::lines(&change, width, shown.palette, (state.panel, shown.swap)));
     let detail = detail.unwrap_or_else(|| vec![Line::from("no process is served yet")]);
     let free = area.height.saturating_sub(3);
     let wanted = shown.rows.len() as u16 + 1;
@@ -99,9 +102,9 @@ fn key_line(shown: &Shown<'_>, state: &State) -> String {
         return notice.to_owned();
     }
     let sorted = state.sort.title();
-    let frozen = if state.frozen { "  FROZEN" } else { "" };
+    let freeze = if state.frozen { "FROZEN" } else { "freeze" };
     let budget = if shown.is_shared { "+/- budget" } else { "budget fixed" };
-    format!("q quit  up/down select  s sort, by {sorted}  space freeze  {budget}{frozen}")
+    format!("q quit  up/down select  s sort: {sorted}  d detail  space {freeze}  {budget}")
 }
 
 /// A rate in at most 6 characters.
@@ -157,7 +160,9 @@ mod tests {
     use super::*;
     use crate::session::Process;
     use crate::session::tests::session;
+    use highwater_mm::SwapUse;
     use highwater_mm::stats::{Counter, Stats};
+    use highwater_session::Parts;
     use highwater_units::{CpuId, Nanos};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -224,6 +229,7 @@ mod tests {
             budget: "of 64 MiB",
             is_shared: true,
             notice: None,
+            swap: &["ram:1G".to_owned()],
             running: Duration::from_secs(61),
             rows: &state.ordered(samples.rows()),
             samples,
@@ -268,7 +274,7 @@ mod tests {
         assert_eq!(found[..expected.len()], expected);
         assert_eq!(
             found[23],
-            "q quit  up/down select  s sort, by RESIDENT  space freeze  +/- budget"
+            "q quit  up/down select  s sort: RESIDENT  d detail  space freeze  +/- budget"
         );
     }
 
@@ -284,7 +290,7 @@ mod tests {
         let found = text((80, 24), &samples, &state);
         assert!(found.iter().any(|line| line.starts_with("sh                   20 ")), "{found:?}");
         assert!(found.iter().any(|line| line.starts_with("-- sh (20) --")), "{found:?}");
-        assert!(found[23].ends_with("FROZEN"), "{found:?}");
+        assert!(found[23].contains("space FROZEN"), "{found:?}");
     }
 
     #[test]
@@ -309,6 +315,7 @@ mod tests {
                 budget: "of 64 MiB",
                 is_shared,
                 notice,
+                swap: &[],
                 running: Duration::ZERO,
                 rows: &samples.rows(),
                 samples: &samples,
@@ -318,9 +325,30 @@ mod tests {
             assert!(text.len() <= 80, "{text}");
             text
         };
-        assert!(line(true, None).contains("  +/- budget  FROZEN"));
-        assert!(line(false, None).contains("  budget fixed  FROZEN"));
+        assert!(line(true, None).contains("space FROZEN  +/- budget"));
+        assert!(line(false, None).contains("space FROZEN  budget fixed"));
         assert_eq!(line(true, Some("budget set to 72 MiB")), "budget set to 72 MiB");
+    }
+
+    #[test]
+    fn the_detail_shows_devices_and_locks_in_turns() {
+        let mut samples = samples(1);
+        let mut process = sort(2);
+        let mut parts = Parts::default();
+        parts.swaps = vec![SwapUse { pages: 256 * MIB, used: MIB, priority: Some(5) }];
+        parts.locks[0].acquisitions = 31;
+        process.parts = Some(parts);
+        samples.push(Sample { at: Duration::from_secs(2), processes: vec![process] });
+        let mut state = State::default();
+        let mut detail = || {
+            let rows = samples.rows();
+            assert_eq!(state.press(KeyCode::Char('d').into(), &rows), Flow::Stay);
+            text((80, 24), &samples, &state)[5].clone()
+        };
+        let lock = highwater_mm::lock_class::ALL[0].name();
+        assert_eq!(detail(), "process 4711 ram:1G = 1 MiB of 256 MiB, priority 5");
+        assert!(detail().starts_with(&format!("{lock} = 31 taken")));
+        assert!(detail().starts_with("budget "));
     }
 
     #[test]

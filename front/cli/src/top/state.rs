@@ -67,6 +67,28 @@ impl Column {
     }
 }
 
+/// What is shown of the selected process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Panel {
+    /// Budget, reclaim, swap and latencies of faults.
+    #[default]
+    Faults,
+    /// Its swap devices.
+    Devices,
+    /// The locks of its manager.
+    Locks,
+}
+
+impl Panel {
+    fn next(self) -> Panel {
+        match self {
+            Panel::Faults => Panel::Devices,
+            Panel::Devices => Panel::Locks,
+            Panel::Locks => Panel::Faults,
+        }
+    }
+}
+
 /// The effect of a key, besides the new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
@@ -83,11 +105,12 @@ pub(super) struct State {
     /// The pid, so that the selection stays when the order changes; `None`: the first row.
     selected: Option<u32>,
     pub(super) frozen: bool,
+    pub(super) panel: Panel,
 }
 
 impl Default for State {
     fn default() -> State {
-        State { sort: Column::Resident, selected: None, frozen: false }
+        State { sort: Column::Resident, selected: None, frozen: false, panel: Panel::default() }
     }
 }
 
@@ -113,6 +136,7 @@ impl State {
             KeyCode::Up | KeyCode::Char('k') => self.select(rows, |index| index.saturating_sub(1)),
             KeyCode::Down | KeyCode::Char('j') => self.select(rows, |index| index + 1),
             KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('d') => self.panel = self.panel.next(),
             KeyCode::Char('+') => return Flow::Budget(Step::Up),
             KeyCode::Char('-') => return Flow::Budget(Step::Down),
             KeyCode::Char(' ') => self.frozen = !self.frozen,

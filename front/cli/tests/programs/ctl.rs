@@ -2,6 +2,7 @@
 
 use crate::place::Place;
 use crate::shares::Session;
+use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
@@ -9,6 +10,12 @@ const MIB: u64 = 1 << 20;
 fn lines(session: &Session, key: &str, begin: &str) -> usize {
     let text = session.ctl(key).unwrap_or_default();
     text.lines().filter(|line| line.starts_with(begin)).count()
+}
+
+fn counter(session: &Session, name: &str) -> u64 {
+    let text = session.ctl("vmstat").expect("the session runs");
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    found.expect("it is counted")
 }
 
 #[test]
@@ -46,6 +53,37 @@ fn ctl_shows_and_changes_the_managers_of_all_processes() {
         assert_eq!(lines(&session, "kswapd", &format!("kswapd = {threads}")), 1);
     }
     assert!(session.ctl("kswapd=17").is_none() && session.ctl("locks=1").is_none());
+    for (key, usual) in [("swappiness", 60), ("readahead", 16), ("file-readahead", 256)] {
+        assert_eq!(session.ctl(key), Some(format!("{key} = {usual}\n")));
+    }
+    // Without readahead, every page is a major fault of its own.
+    session.ctl("swappiness=200").expect("it can be set");
+    session.ctl("readahead=1").expect("it can be set");
+    assert_eq!(session.ctl("readahead"), Some("readahead = 1\n".to_owned()));
+    session.until("no page is read along any more", |_| {
+        let read_along = || counter(&session, "swap_ra");
+        let before = read_along();
+        std::thread::sleep(Duration::from_millis(300));
+        before > 0 && read_along() == before
+    });
+    let line = session.refusal("compact");
+    assert!(line.contains("start it with --large-pages on"), "{line}");
+    session.finish();
+    session.expect_line("ended");
+    session.end();
+}
+
+#[test]
+fn compact_makes_blocks_in_all_processes() {
+    let place = Place::new();
+    let program = place.compile("shares", "shares", &[]);
+    let arguments = ["kill", "2", "16"];
+    let options = ["--large-pages", "on"];
+    let mut session = Session::with("compact", 96 * MIB, &options, &[&program], &arguments);
+    session.expect_line("started");
+    session.until("all processes are there", |members| members.len() == 3);
+    let line = session.ctl("compact").expect("the session runs");
+    assert!(line.starts_with("compact = ") && line.ends_with(" in 3 processes\n"), "{line}");
     session.finish();
     session.expect_line("ended");
     session.end();

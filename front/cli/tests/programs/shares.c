@@ -2,8 +2,8 @@
  *
  *   shares work N MIB        N children with MIB each; each checks its block three times
  *   shares wake N MIB LARGE  N children with MIB each wait. The parent fills LARGE MiB, prints
- *                            "grown" and goes on checking. When its standard input ends, the
- *                            children check, too, and it prints "woken".
+ *                            "grown" and goes on checking. At a line of standard input it prints
+ *                            "woken", and the children check, too, until standard input ends.
  *   shares kill N MIB        N children with MIB each check their blocks until standard input ends;
  *                            one that is killed is replaced. Prints "started", then "ended".
  */
@@ -26,10 +26,18 @@ static void check_block(const char *pages, size_t mib, uint64_t id)
         check_page(pages + page * PAGE, id + page, 1, "a block");
 }
 
-static int input_ended(void)
+/* Whether a line is there, or standard input has ended. */
+static int input_is_there(void)
 {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     return poll(&input, 1, 0) == 1;
+}
+
+static void check_until_input(const char *pages, size_t mib, uint64_t id)
+{
+    do
+        check_block(pages, mib, id);
+    while (!input_is_there());
 }
 
 static void say(const char *word)
@@ -67,20 +75,19 @@ static void wake(int count, size_t mib, size_t large)
         if (fork() == 0) {
             char *pages = block(mib, id), byte;
             MUST(close(go[1]) == 0 && read(go[0], &byte, 1) == 0);
-            for (int round = 0; round < 60; round++)
-                check_block(pages, mib, id);
+            check_until_input(pages, mib, id);
             _exit(0);
         }
     }
     uint64_t id = (uint64_t)count << 32;
     char *pages = block(large, id);
     say("grown");
-    while (!input_ended())
-        check_block(pages, large, id);
+    check_until_input(pages, large, id);
+    for (char byte = 0; byte != '\n';)
+        MUST(read(STDIN_FILENO, &byte, 1) == 1);
     MUST(close(go[0]) == 0 && close(go[1]) == 0);
     say("woken");
-    for (int round = 0; round < 4; round++)
-        check_block(pages, large, id);
+    check_until_input(pages, large, id);
     await_children(count);
 }
 
@@ -89,8 +96,7 @@ static void start_one(size_t mib)
     if (fork() == 0) {
         uint64_t id = (uint64_t)getpid() << 32;
         char *pages = block(mib, id);
-        while (!input_ended())
-            check_block(pages, mib, id);
+        check_until_input(pages, mib, id);
         _exit(0);
     }
 }
@@ -102,7 +108,7 @@ static void replace_killed(int count, size_t mib)
     say("started");
     for (int status; wait(&status) > 0;) {
         MUST(status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
-        if (!input_ended())
+        if (!input_is_there())
             start_one(mib);
     }
     say("ended");

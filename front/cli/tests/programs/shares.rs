@@ -37,6 +37,18 @@ impl Session {
         Session::swapping(name, memory, &["zram:1G"], program, arguments)
     }
 
+    /// With further options of `highwater run`.
+    pub(crate) fn with(
+        name: &str,
+        memory: u64,
+        options: &[&str],
+        program: &[&Path],
+        arguments: &[&str],
+    ) -> Session {
+        let options = [&["--swap", "zram:1G"], options].concat();
+        Session::run(name, memory, &options, program, arguments)
+    }
+
     pub(crate) fn swapping(
         name: &str,
         memory: u64,
@@ -44,10 +56,21 @@ impl Session {
         program: &[&Path],
         arguments: &[&str],
     ) -> Session {
+        let options: Vec<&str> = swap.iter().flat_map(|swap| ["--swap", swap]).collect();
+        Session::run(name, memory, &options, program, arguments)
+    }
+
+    fn run(
+        name: &str,
+        memory: u64,
+        options: &[&str],
+        program: &[&Path],
+        arguments: &[&str],
+    ) -> Session {
         let name = format!("{name}-{}", std::process::id());
         let mut command = highwater();
         command.args(["run", "--quiet", "--name", &name, "--paged", &memory.to_string()]);
-        command.args(swap.iter().flat_map(|swap| ["--swap", swap]));
+        command.args(options);
         command.arg("--").args(program).args(arguments);
         let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = run.stdout.take().map(BufReader::new);
@@ -199,7 +222,7 @@ fn memory_goes_where_it_is_needed() {
     let grown = session.until("the parent grows", |members| {
         members.iter().any(|member| member.granted > rest * 9 / 10)
     });
-    drop(session.input.take());
+    session.tell("wake");
     session.expect_line("woken");
     let woken = session.until("the children get theirs back", |members| {
         members.iter().filter(|member| member.granted > 2 * FLOOR - MIB).count() >= 5

@@ -74,11 +74,15 @@ fn top_shows_a_session_and_the_summary_tells_its_processes_apart() {
     };
     // The order cannot change by pid.
     top.press("sssssss");
-    top.expect("sorted by pid", |screen| screen.contains("by PID") && detail_of(screen, 0));
+    top.expect("sorted by pid", |screen| screen.contains("sort: PID") && detail_of(screen, 0));
     top.press("\x1b[B");
     top.expect("the second is selected", |screen| detail_of(screen, 1));
     top.press("k ");
     top.expect("the first is selected", |screen| screen.contains("FROZEN") && detail_of(screen, 0));
+    top.press(" d");
+    top.expect("its swap device", |screen| screen.contains(", priority -"));
+    top.press("d");
+    top.expect("its locks", |screen| screen.contains(" contended, "));
     top.press("q");
     assert!(top.end().0.success());
 

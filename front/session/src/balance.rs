@@ -1,0 +1,85 @@
+//! What a process does to keep to its share, on any platform.
+
+use crate::share::Share;
+use highwater_mm::Manager;
+use highwater_mm::stats::Counter;
+use highwater_platform::{Lender, Platform};
+use highwater_units::{Bytes, Nanos};
+use std::sync::Arc;
+
+/// The share as the platform sees it.
+pub struct Borrowed(
+    /// The share.
+    pub Arc<Share>,
+);
+
+impl Lender for Borrowed {
+    fn borrow(&self, frames: u32) -> u32 {
+        self.0.borrow(frames.into()) as u32
+    }
+
+    fn give_back(&self, frames: u32) {
+        self.0.give_back(frames.into());
+    }
+
+    fn room(&self) -> u32 {
+        self.0.room().try_into().unwrap_or(u32::MAX)
+    }
+
+    fn owed(&self, devices: Bytes, dropped: u64) -> u32 {
+        self.0.owed(devices.pages(), dropped) as u32
+    }
+
+    fn pay(&self, frames: u32) {
+        self.0.pay(frames.into());
+    }
+}
+
+/// Pages that faults brought in, and when they were counted.
+pub struct Misses {
+    count: u64,
+    at: Nanos,
+    /// Per second, averaged over some intervals.
+    rate: u64,
+}
+
+impl Misses {
+    /// Begins to count.
+    pub fn new<P: Platform>(manager: &Manager<P>) -> Misses {
+        Misses { count: count(manager), at: manager.platform().now(), rate: 0 }
+    }
+
+    /// The present rate, per second.
+    pub fn update<P: Platform>(&mut self, manager: &Manager<P>) -> u64 {
+        let (count, at) = (count(manager), manager.platform().now());
+        let elapsed = (at.since(self.at).0 / 1000).max(1);
+        let rate = (count - self.count) * 1_000_000 / elapsed;
+        *self = Misses { count, at, rate: self.rate.midpoint(rate) };
+        self.rate
+    }
+}
+
+fn count<P: Platform>(manager: &Manager<P>) -> u64 {
+    manager.counted(Counter::PgMajFault) + manager.counted(Counter::PgZero)
+}
+
+/// What a process has beyond its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excess {
+    /// Nothing.
+    None,
+    /// It gave back what was free; kswapd frees more.
+    Left,
+}
+
+/// Gives back what exceeds `pages`, as far as that is free.
+pub fn give_excess<P: Platform>(manager: &Manager<P>, share: &Share, pages: u64) -> Excess {
+    // Not what the share has: a thread that borrows adds to that before it may keep it.
+    let excess = manager.frames().saturating_sub(pages);
+    if excess == 0 {
+        return Excess::None;
+    }
+    let given = manager.inflate(excess.try_into().unwrap_or(u32::MAX));
+    share.give_back(given.into());
+    Excess::Left
+}
