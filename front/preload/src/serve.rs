@@ -91,12 +91,8 @@ impl Process {
         let platform = platform(&settings, &memory, devices, source)?;
         let delivery = placement.delivery;
         platform.place(SPACE, placement);
-        let large_pages = settings.large_pages == LargePages::On;
-        // Single pages need no frames side by side: the kernel compacts its own.
-        let (kswapd_threads, compact) = (settings.kswapd, large_pages);
-        let config = Config { kswapd_threads, compact, large_pages, ..Config::default() };
-        let manager = Manager::start(platform, config).map_err(|error| error.to_string())?;
-        let manager = Arc::new(manager);
+        let manager = Manager::start(platform, config(&settings));
+        let manager = Arc::new(manager.map_err(|error| error.to_string())?);
         memory.begin(&manager);
         manager.add_space(pages).map_err(|error| error.to_string())?;
         let unadopted = Mutex::new(Some(fill(&manager)));
@@ -157,6 +153,13 @@ impl Process {
             end_for(error, &self.manager);
         }
     }
+}
+
+fn config(settings: &Settings) -> Config {
+    let large_pages = settings.large_pages == LargePages::On;
+    // Single pages need no frames side by side: the kernel compacts its own.
+    let (kswapd_threads, compact) = (settings.kswapd, large_pages);
+    Config { kswapd_threads, compact, large_pages, ..Config::default() }
 }
 
 /// A platform with as much memory as the process may ever use.
