@@ -121,7 +121,10 @@ fn sessions_of_other_users_are_not_listed() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(dir.path(), open).unwrap();
     let program = dir.path().join("highwater");
-    std::fs::copy(env!("CARGO_BIN_EXE_highwater"), &program).unwrap();
+    // By a process of its own: a child that another test forks meanwhile would have the copy open
+    // for writing, and it could not be executed.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_highwater")).arg(&program).status();
+    assert!(copied.unwrap().success());
     let mut ls = Command::new(program);
     ls.uid(NOBODY).gid(NOBODY).current_dir("/").env_remove("LD_PRELOAD");
     assert_eq!(session.listed(&mut ls), None);
