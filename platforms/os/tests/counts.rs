@@ -2,6 +2,7 @@
 //! dropped. One thread, on one CPU, without kswapd: every count repeats exactly.
 
 use crate::common::{self, InjectedErrors};
+use highwater_mm::config::history::{History, ReclaimHistory};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::{Access, Config, Manager, Range};
 use highwater_mm::{lock_class, phase};
@@ -26,7 +27,11 @@ enum Kswapd {
 fn manager(latency: Latency, kswapd: Kswapd) -> Manager<Os> {
     let device = common::memory(4 * PAGES, latency, &Arc::new(InjectedErrors::default()));
     let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
-    let mut manager = Manager::start(platform, Config::default()).expect("threads");
+    // Whether a thread evicts for kswapd depends on idle CPUs, and on the clock.
+    let reclaim = ReclaimHistory { kswapd_yields: false, ..ReclaimHistory::default() };
+    let history = History { reclaim, ..History::default() };
+    let config = Config { history, ..Config::default() };
+    let mut manager = Manager::start(platform, config).expect("threads");
     if kswapd == Kswapd::Stopped {
         manager.stop_kswapd();
     }
