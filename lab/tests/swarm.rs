@@ -6,7 +6,7 @@ use highwater_testkit::seeds;
 
 /// Seeds of each of the tests, which run side by side: about half a minute. A few where assertions
 /// are off, and much would go unseen.
-const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 20 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 30 } else { 10 };
 
 #[track_caller]
 fn run(seed: u64) -> Summary {
