@@ -27,8 +27,10 @@ const READS_MIN: u64 = 90;
 const AVOIDED: f64 = 0.9;
 /// Pages that the sample has at least.
 const SAMPLED_MIN: u64 = 16;
-/// Compressed memory is named if the run would have been this many times as fast.
+/// Compressed memory is named if the run would have been this many times as fast, ...
 const TIMES_MIN: f64 = 1.2;
+/// ... and the data becomes this many times smaller: else more memory is the better advice.
+const COMPRESSES_MIN: f64 = 1.5;
 
 /// What limited a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -51,7 +53,7 @@ pub(crate) struct Verdict {
     pub(crate) limited_by: LimitedBy,
     /// Time in which at least one thread waited for memory, in percent of the run.
     pub(crate) stalled_percent: u64,
-    /// The budget with which most reads from swap would not have been made (nine of ten, by the
+    /// The budget with which many reads from swap would not have been made (nine of ten, by the
     /// reuse distances seen), in bytes; none if too little is known.
     pub(crate) budget_bytes: Option<u64>,
     /// The option that sets that budget.
@@ -208,7 +210,8 @@ fn zram(evidence: &Evidence) -> Option<Zram> {
         Some(Scope::Paged) | None => 0,
     };
     let (swap_bytes, budget_bytes) = (in_mib(takes + takes / 4), in_mib(budget.0 + more));
-    (times >= TIMES_MIN).then_some(Zram { times, compresses, swap_bytes, budget_bytes })
+    let helps = times >= TIMES_MIN && compresses >= COMPRESSES_MIN;
+    helps.then_some(Zram { times, compresses, swap_bytes, budget_bytes })
 }
 
 impl fmt::Display for Verdict {
@@ -222,7 +225,7 @@ impl fmt::Display for Verdict {
         write!(f, "a thread waited {percent} % of the time, mostly {reason}")?;
         let option = self.option;
         if let Some(bytes) = self.budget_bytes {
-            write!(f, "; {option} {}M would avoid most reads", bytes >> 20)?;
+            write!(f, "; {option} {}M would avoid many reads", bytes >> 20)?;
         }
         if let Some(zram) = &self.zram {
             let Zram { times, compresses, .. } = zram;
@@ -255,6 +258,7 @@ mod tests {
     /// Compresses four times, and is decompressed in 1 us.
     const COMPRESSING: Option<Sample> =
         Some(Sample { pages: 100, bytes: 100 << 10, nanos: 100_000 });
+    const INCOMPRESSIBLE: Option<Sample> = Some(Sample { pages: 100, bytes: 400 << 10, nanos: 0 });
 
     #[test]
     fn a_verdict_names_the_limit_and_the_remedy() {
@@ -263,7 +267,7 @@ mod tests {
             (
                 SLOW,
                 "a thread waited 46 % of the time, mostly for reads from swap; --memory 68M would \
-                 avoid most reads",
+                 avoid many reads",
             ),
             (Evidence { stalled: secs(1), ..SLOW }, "memory did not slow the program"),
             (
@@ -277,7 +281,7 @@ mod tests {
             (
                 Evidence { scope: Some(Scope::Paged), frames: Some(0), ..SLOW },
                 "a thread waited 46 % of the time, mostly for reads from swap; --paged 64M would \
-                 avoid most reads",
+                 avoid many reads",
             ),
             // 75 MiB hold the 300; 46 s of 100 become 4.6.
             (
@@ -290,6 +294,10 @@ mod tests {
                 "a thread waited 46 % of the time, mostly for reads from swap; \
                  --memory-per-process 64M --swap zram:94M would be 1.7 times as fast, the data \
                  compresses 4.0 times",
+            ),
+            (
+                Evidence { sample: INCOMPRESSIBLE, frames: None, ..SLOW },
+                "a thread waited 46 % of the time, mostly for reads from swap",
             ),
             (
                 Evidence { sample: COMPRESSING, stalled: secs(16), frames: None, ..SLOW },

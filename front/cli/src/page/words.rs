@@ -71,7 +71,7 @@ pub(super) fn verdict(report: &Report) -> Verdict {
     let advice = match budget_bytes {
         Some(bytes) => {
             let mib = bytes >> 20;
-            format!("With {option} {mib}M, most reads from swap would not have been made.")
+            format!("With {option} {mib}M, many reads from swap would not have been made.")
         }
         None => unknown.to_owned(),
     };

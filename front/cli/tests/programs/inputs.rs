@@ -16,6 +16,18 @@ pub(crate) fn random_lines(path: &Path, size: u64) {
     lines::write(&mut out, size, 1).and_then(|()| out.flush()).unwrap();
 }
 
+/// Lines of six words each, of a hundred different ones: they compress well.
+pub(crate) fn words(path: &Path, lines: u32) {
+    let mut out = BufWriter::new(File::create(path).unwrap());
+    let mut random = Prng::new(3);
+    let words: Vec<_> = (0..100).map(|_| format!("{:08x} ", random.next_u64() as u32)).collect();
+    for _ in 0..lines {
+        let line: String = (0..6).map(|_| words[random.below(100) as usize].as_str()).collect();
+        writeln!(out, "{line}").unwrap();
+    }
+    out.flush().unwrap();
+}
+
 /// Random blocks, each several times in a row. Compressors with large windows find the repeats
 /// close by: their tables of hundreds of MiB are filled, but not searched at random for every byte.
 /// Text would cause that, and take minutes when memory is short.
