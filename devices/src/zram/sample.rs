@@ -1,5 +1,5 @@
-//! What compressed memory would make of pages that are written elsewhere: one of many is compressed
-//! as `zram:` does, and decompressed again by the clock.
+//! A sample of the pages that are written to swap. Each is compressed as `zram:` does it, and
+//! decompressed: this tells how much memory `zram:` would take, and how long its reads would last.
 //!
 //! Locks: none; the codecs' places are theirs.
 
@@ -17,7 +17,7 @@ use std::time::Instant;
 /// One of so many pages is taken, which costs 3 us.
 const EVERY: u64 = 256;
 
-/// Pages that were compressed by lz4 to see what becomes of them.
+/// The pages of a sample, compressed by lz4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Their number.

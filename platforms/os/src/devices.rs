@@ -198,7 +198,7 @@ impl Devices {
         all.peek().is_some().then(|| all.sum())
     }
 
-    /// What became of the pages that were compressed to see the gain.
+    /// The sample of the pages that were written to swap.
     pub fn sample(&self) -> Sample {
         self.sampler.sample()
     }

@@ -34,7 +34,7 @@ pub(crate) struct Member {
 
 impl Session {
     pub(crate) fn start(name: &str, memory: u64, program: &[&Path], arguments: &[&str]) -> Session {
-        Session::swapping(name, memory, &["zram:1G"], program, arguments)
+        Session::with(name, memory, &[], program, arguments)
     }
 
     /// With further options of `highwater run`.
