@@ -13,15 +13,18 @@ use std::process::Command;
 const MIB: u64 = 1 << 20;
 /// A name that ends elements and attributes where it is not escaped.
 const INPUT: &str = "'\"><script>alert(1)<&.txt";
+/// A directory whose name has no place to break a line, wider than a phone.
+const SWAP: &str = "a_directory_with_a_name_wider_than_the_window_of_a_phone_0123456789";
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/report.schema.json");
 
 /// Sorts in a part of the memory that it takes, and reports into a file.
 fn report_of_a_sort(place: &Place, name: &str) -> PathBuf {
     random_lines(&place.path(INPUT), 16 * MIB);
     let report = place.path(name);
+    std::fs::create_dir_all(place.path(SWAP)).unwrap();
     let mut run = highwater();
     run.current_dir(place.path(".")).args(["run", "--quiet", "--memory", "24M"]);
-    run.args(["--swap", &format!("dir:{}:1G", place.path(".").display()), "--report"]);
+    run.args(["--swap", &format!("dir:{}:1G", place.path(SWAP).display()), "--report"]);
     run.arg(&report).args(["--", "sort", "-S", "256M", "--parallel=1", "-o", "sorted"]);
     let status = run.arg(INPUT).status().unwrap();
     assert!(status.success(), "{status}");
