@@ -3,7 +3,7 @@
 //! Locks: none. The environment is read once, when the library is loaded.
 
 use crate::choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
-use highwater_devices::{Area, Seal};
+use highwater_devices::{Area, Injection, Seal};
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_units::Bytes;
@@ -131,7 +131,9 @@ where
 }
 
 fn areas(text: &str) -> Result<Vec<Area>, String> {
-    text.split(SWAP_SEPARATOR).filter(|area| !area.is_empty()).map(Area::parse).collect()
+    // `highwater run` has decided whether it accepts injected faults.
+    let parse = |area| Area::parse_with(area, Injection::Allowed);
+    text.split(SWAP_SEPARATOR).filter(|area| !area.is_empty()).map(parse).collect()
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ fn four_mebibytes_are_enough() {
 }
 
 /// Highwater's message if the program cannot print one.
-const FULL: &str = "memory and swap are full";
+pub(crate) const FULL: &str = "memory and swap are full";
 /// The program's message if an allocation fails.
 const REFUSED: &str = "Cannot allocate memory";
 const TOO_LITTLE: Limits = Limits {
@@ -42,7 +42,7 @@ const TOO_LITTLE: Limits = Limits {
 
 /// Checks that a run ended with an error status and without a checksum, but not with a SIGSEGV or
 /// SIGBUS.
-fn expect_clear_end(what: &str, run: &Run) {
+pub(crate) fn expect_clear_end(what: &str, run: &Run) {
     let errors = run.errors.trim_end();
     note(&format!("{what}: {}, \"{errors}\"", run.status));
     assert!(!run.status.success(), "{what}: ended well");
@@ -52,7 +52,7 @@ fn expect_clear_end(what: &str, run: &Run) {
     assert_eq!(run.text(), "", "{what}: a checksum though memory was full");
 }
 
-fn expect_one_line(what: &str, run: &Run, reason: &str) {
+pub(crate) fn expect_one_line(what: &str, run: &Run, reason: &str) {
     let errors = run.errors.trim_end();
     assert!(errors.lines().count() == 1 && errors.contains(reason), "{what}: {errors}");
 }
