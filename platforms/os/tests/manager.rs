@@ -1,7 +1,7 @@
 //! The test of the whole manager on real threads and devices, against a model of all contents.
 
 use crate::common;
-use highwater_devices::{Algorithm, Device, FaultKind, Faults};
+use highwater_devices::{Algorithm, Device, FaultKind, Faults, When};
 use highwater_mm::Config;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Fault, FaultError, Manager, Range};
@@ -30,7 +30,10 @@ fn draw(seed: u64, threads: usize, steps: usize) -> Case {
     let frames = if random.percent(50) { 64 } else { 40 + random.below(2000) };
     let plan = Plan { threads, ..Plan::draw(seed, frames, steps) };
     let injected = Arc::new(Faults::default());
-    injected.set(FaultKind::Delay, common::percent(random.below(4) * random.below(8)));
+    match random.below(4) * random.below(8) {
+        0 => {}
+        rate => injected.set(FaultKind::Delay, When::Rate(rate as u16)),
+    }
     let latency = if random.percent(60) { Latency::Asynchronous } else { Latency::Synchronous };
     let mut devices = vec![common::memory(plan.slots(), latency, &injected)];
     // In some cases a small device before it, which is always full and used by all CPUs.
