@@ -56,14 +56,14 @@ impl Owner for Mappings {
         if let (FaultError::Read(_), true) = (error, part.space != SPACE) {
             end(&format!("of a mapped file: {error}: the process is ended"));
         }
-        match Cause::of(error, &self.manager) {
-            disk @ (Cause::Changed { .. } | Cause::Unreadable { .. }) => {
-                end(&format!("{disk}: the process is ended; {}", disk.remedy()))
-            }
-            short @ (Cause::WritesFail { .. } | Cause::Short { .. }) => {
-                end(&format!("{short}: the process is ended{}", self.figures()))
-            }
-        }
+        let cause = Cause::of(error, &self.manager);
+        let figures = if cause.is_shortage() { self.figures() } else { String::new() };
+        let remedy = match cause {
+            // The remedy names options of a command line.
+            Cause::Short { .. } => String::new(),
+            _ => format!("; {}", cause.remedy()),
+        };
+        end(&format!("{cause}: the process is ended{figures}{remedy}"));
     }
 
     fn stray(&self, space: SpaceId, vpn: Vpn) {

@@ -74,7 +74,7 @@ impl fmt::Display for Cause {
             Cause::Changed { device } => {
                 write!(f, "swap {device} returned a page that was changed since it was written")
             }
-            Cause::WritesFail { .. } => f.write_str("memory is full, and writes to swap fail"),
+            Cause::WritesFail { .. } => f.write_str("memory is full, and writes to disk fail"),
             Cause::Unreadable { error, .. } | Cause::Short { error } => error.fmt(f),
         }
     }

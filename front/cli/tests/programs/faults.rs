@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// Highwater's messages when no page can be written, when one cannot be read, and when one is not
 /// what was written.
-const WRITES: &str = "memory is full, and writes to swap fail";
+const WRITES: &str = "memory is full, and writes to disk fail";
 const READ: &str = "a page could not be read: Input/output error";
 const CHANGED: &str = "returned a page that was changed since it was written";
 
