@@ -13,6 +13,8 @@ mod balance;
 mod budget;
 mod choices;
 mod host;
+#[cfg(test)]
+mod hostile;
 mod malloc_stats;
 mod parts;
 mod settings;

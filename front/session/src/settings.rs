@@ -90,6 +90,11 @@ impl Settings {
     /// # Errors
     /// What is wrong with a variable, in one line.
     pub fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, String> {
+        // The message quotes values, and is one line whatever is in them.
+        Settings::read(var).map_err(|error| error.replace(|c: char| c.is_control(), "?"))
+    }
+
+    fn read(var: impl Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, String> {
         let text = |name: &str| match var(name).map(OsString::into_string) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text)),

@@ -124,7 +124,7 @@ impl SwapList {
     }
 
     fn changed(&self) -> u64 {
-        self.changes.fetch_add(1, SeqCst) + 1
+        self.changes.fetch_add(1, SeqCst).wrapping_add(1)
     }
 
     /// The devices by place; `None`: the place is free.
