@@ -32,6 +32,7 @@
 //! compare-and-swap, and only the owner changes the rest of its entry.
 
 use crate::arbitration::Claim;
+use crate::shared_pages::{PAGES_MAX, pages_in};
 use crate::stats_file::{Image, is_ended};
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem, SwapList, Wanted};
 use crate::swap_room::{SwapRoom, SwapWords};
@@ -65,10 +66,6 @@ pub(crate) const START: u64 = FLOOR / 4;
 /// One page in so many of a limit on everything is kept free, for what is used before it is
 /// measured.
 pub(crate) const MARGIN: u64 = 32;
-
-/// More pages than any machine has. What another process has put into a word counts for so many at
-/// most, so that sums do not overflow.
-const PAGES_MAX: u64 = 1 << 40;
 
 /// An entry that is being cleared.
 const REAPED: u64 = u64::MAX;
@@ -590,11 +587,6 @@ impl Entry {
         words.into_iter().for_each(|word| word.store(0, SeqCst));
         self.owner.store(0, Release);
     }
-}
-
-/// A number of pages that another process may have written.
-fn pages_in(word: &AtomicU64) -> u64 {
-    word.load(SeqCst).min(PAGES_MAX)
 }
 
 /// Milliseconds of the monotonic clock, which all processes share.

@@ -19,6 +19,7 @@ mod malloc_stats;
 mod parts;
 mod settings;
 mod share;
+mod shared_pages;
 mod stats_file;
 mod swap_dir;
 mod swap_list;

@@ -37,7 +37,7 @@ pub(crate) enum Swap {
     Tier(u64),
     /// A directory on the tests' disk.
     Dir,
-    /// The same with these faults.
+    /// The directory, with these faults injected.
     Flaky(&'static str),
 }
 
