@@ -11,7 +11,7 @@ PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 .PHONY: help build lab install install-c c c-files test test-modes test-programs demo
 .PHONY: bench bench-arrays bench-array-libraries bench-examples bench-forks bench-programs
 .PHONY: python python-types package venv tools clean
-.PHONY: deb tarball test-packages book audit
+.PHONY: deb tarball test-packages book
 
 help:
 	@echo "make demo     sort 512 MiB of text in 128 MiB, beside the kernel's swap (8 minutes)"
@@ -43,7 +43,6 @@ help:
 	@echo "              real programs and suites, without and with Highwater (2 hours)"
 	@echo "make test-packages"
 	@echo "              each way to install, in a clean Debian (root, 10 minutes)"
-	@echo "make audit    licences and sources of all dependencies, and reported vulnerabilities"
 	@echo "make book     the pages of docs as a book, in target/book"
 	@echo "make clean    remove what was built"
 
@@ -88,15 +87,6 @@ deb:
 # Each way to install, into a clean Debian, where sort and Python then run.
 test-packages: deb tarball
 	front/cli/tests/packages/packages.py $(PACKAGES)
-
-# The database of vulnerabilities is a repository on GitHub. Where that cannot be reached, the rest is
-# checked, and a line says so.
-audit:
-	@command -v cargo-deny >/dev/null || { echo "first: cargo install cargo-deny" >&2; exit 1; }
-	$(CARGO) deny --workspace check bans licenses sources
-	$(CARGO) deny --workspace check advisories || \
-	    { $(CARGO) deny --workspace fetch db >/dev/null 2>&1 && exit 1; \
-	    echo "not checked: the database of vulnerabilities cannot be reached" >&2; }
 
 book:
 	@command -v mdbook >/dev/null || { echo "first: cargo install mdbook" >&2; exit 1; }

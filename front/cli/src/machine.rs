@@ -154,9 +154,10 @@ fn userfaultfd_denied(name: &'static str, denied: Denied) -> Item {
     // What weakens the machine least comes first (docs/security.md).
     const PERMIT: &str = "use --system-calls copies, or get access to /dev/userfaultfd, or run as \
         root, or 'sysctl vm.unprivileged_userfaultfd=1'; in docker also \
-        --device /dev/userfaultfd, or --security-opt seccomp=unconfined, which lifts the filter from all system calls";
-    const FILTER: &str = "in docker add --device /dev/userfaultfd (Linux 6.1; users other than root \
-        also --group-add GID, after 'chgrp GID' and 'chmod 660' of it on the host), or \
+        --device /dev/userfaultfd, or --security-opt seccomp=unconfined, which lifts the filter \
+        from all system calls";
+    const FILTER: &str = "in docker add --device /dev/userfaultfd (Linux 6.1; for users other than \
+        root also --group-add GID, after 'chgrp GID' and 'chmod 660' of it on the host), or \
         --security-opt seccomp=unconfined, which lifts the filter from all system calls";
     match denied {
         Denied::NotInKernel => {
