@@ -53,7 +53,7 @@ impl Owner for Mappings {
     }
 
     fn failed(&self, part: Part, error: FaultError) {
-        if let (FaultError::Read(_), true) = (error, part.space != SPACE) {
+        if part.space != SPACE && error != FaultError::OutOfMemory {
             end(&format!("of a mapped file: {error}: the process is ended"));
         }
         let cause = Cause::of(error, &self.manager);
