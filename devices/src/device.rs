@@ -147,6 +147,11 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// Transfers that an injected fault has struck.
+    fn injected(&self) -> u64 {
+        0
+    }
+
     /// Makes contents that outlive the process unreadable: it ends. Transfers fail from now on.
     fn forget(&self) {}
 

@@ -365,6 +365,10 @@ impl Device for Sealed {
         self.altered.load(Relaxed)
     }
 
+    fn injected(&self) -> u64 {
+        self.device.injected()
+    }
+
     fn forget(&self) {
         self.keys.wipe();
     }

@@ -187,6 +187,10 @@ impl Device for Remote {
         self.device.tiering()
     }
 
+    fn injected(&self) -> u64 {
+        self.device.injected()
+    }
+
     fn descriptors(&self) -> Vec<RawFd> {
         self.device.descriptors()
     }

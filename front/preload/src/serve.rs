@@ -17,7 +17,7 @@ use highwater_devices::Device;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range, Unadopted};
 use highwater_os::helper::Program as Served;
-use highwater_serve::{Owner, Part};
+use highwater_serve::{Cause, Owner, Part};
 use highwater_session::{
     Borrowed, FaultThreads, Forked, LargePages, MapFiles, Mapping as Wanted, Settings, SystemCalls,
 };
@@ -298,13 +298,18 @@ impl Owner for Program {
 /// Ends a process whose page fault cannot be served, as the kernel's OOM killer would. Runs in the
 /// helper.
 fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
-    if let (FaultError::Read(_), Some(name)) = (error, manager.platform().devices().altered()) {
-        say(&format!(
-            "swap {name} returned a page that was changed since it was written: the program is \
-             ended; check the disk, and who can write to it"
-        ));
-        kill_program()
+    let cause = Cause::of(error, manager);
+    let figures = if cause.is_shortage() { figures(manager) } else { String::new() };
+    say(&format!("{cause}: the program is ended{figures}; {}", cause.remedy()));
+    if let Some(process) = running() {
+        let full = u64::from(error == FaultError::OutOfMemory);
+        process.reporter.out_of_memory.store(full, Relaxed);
     }
+    kill_program()
+}
+
+/// The state of memory and swap when the last allocation failed.
+fn figures(manager: &Manager<Uffd>) -> String {
     let statistics = manager.statistics();
     let of_pages = |counter| Bytes::of_pages(statistics.get(counter));
     let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
@@ -313,15 +318,7 @@ fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
     let of_all = share.map_or(String::new(), |share| swap_room::in_words(share));
     let shortage = manager.shortage();
     let seen = shortage.map_or(String::new(), |shortage| format!("; {shortage}"));
-    say(&format!(
-        "{error}: the program is ended (memory {frames}, swap {used} of {slots} used\
-         {of_all}{seen}); run it with more --memory or --swap"
-    ));
-    if let Some(process) = running() {
-        let full = u64::from(error == FaultError::OutOfMemory);
-        process.reporter.out_of_memory.store(full, Relaxed);
-    }
-    kill_program()
+    format!(" (memory {frames}, swap {used} of {slots} used{of_all}{seen})")
 }
 
 fn read(regions: &RwLock<Regions>) -> RwLockReadGuard<'_, Regions> {

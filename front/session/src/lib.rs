@@ -13,10 +13,13 @@ mod balance;
 mod budget;
 mod choices;
 mod host;
+#[cfg(test)]
+mod hostile;
 mod malloc_stats;
 mod parts;
 mod settings;
 mod share;
+mod shared_pages;
 mod stats_file;
 mod swap_dir;
 mod swap_list;

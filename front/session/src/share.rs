@@ -140,7 +140,7 @@ impl Share {
 
     /// The pages that this process may use.
     pub fn granted(&self) -> u64 {
-        self.entry().granted.load(SeqCst)
+        self.entry().granted()
     }
 
     /// The pages that it could borrow if it asked now.
@@ -153,7 +153,7 @@ impl Share {
     /// these, or if it is the first to be short.
     pub fn borrow(&self, pages: u64) -> u64 {
         let granted = &self.entry().granted;
-        let own = granted.load(SeqCst);
+        let own = self.granted();
         let certain = FLOOR.saturating_sub(own).min(pages);
         if certain == 0 && self.denied.load(Relaxed) != 0 {
             return 0;

@@ -178,6 +178,7 @@ counters! {
     ArenaBytes "arena_bytes" peak "Memory of the frames that was in use at once, in one process."
     RamDeviceBytes "ram_device_bytes" peak "Memory of RAM swap devices, in one process."
     SealBytes "seal_bytes" peak "Memory for keys and tags of sealed swap, in one process."
+    InjectedFaults "injected_faults" sum "Transfers struck by faults of flaky: swap, in tests."
     ZramPages "zram_pages" sum "Most pages held compressed, by each process."
     ZramSameFilled "zram_same_filled" sum "Pages of zram_pages that repeated one word."
     ZramIncompressible "zram_incompressible" sum "Pages of zram_pages stored uncompressed."
