@@ -80,6 +80,7 @@ counters! {
     SwapRa "swap_ra" sum "Pages swapped in by readahead or around a fault."
     SwapRaHit "swap_ra_hit" sum "Pages of swap_ra known to have been used."
     SwapRaWasted "swap_ra_wasted" sum "Pages of swap_ra evicted and not known to have been used."
+    SwapRaPointers "swap_ra_pointers" sum "Pages requested because a page of a stream names them."
     SwapIoErrors "swap_io_errors" sum "Failed transfers, without writes refused for lack of room."
     SwapWriteErrors "swap_write_errors" sum "Failed writes among swap_io_errors, swap and files."
     SwapRefused "swap_refused" sum "Pages that a device with free slots refused for lack of room."
