@@ -45,9 +45,9 @@ fn pages_that_pointers_name_are_read_ahead() {
     let report = place.compare_with("pointers", &unlimited, &limits, &program);
     let of = |counter: &str| report.number(&format!("/vmstat/{counter}"));
     let (named, major) = (of("swap_ra_pointers"), of("pgmajfault"));
-    // Three quarters of 4 * 16384 pages are on the device when they are used. A readahead thread
-    // that finds no CPU leaves some of them to the program.
-    assert!(named > 20_000 && major < 35_000, "{named} pages were named, {major} major faults");
+    // There are 55,000 major faults without it. A readahead thread that finds no CPU leaves some of
+    // the pages to the program.
+    assert!(named > 20_000 && major < 45_000, "{named} pages were named, {major} major faults");
 }
 
 /// Blocks of 2 MiB come and go as a whole, and are split by what the program does with parts of
