@@ -18,15 +18,12 @@ pub use faults::Faults;
 pub use plan::{FaultKind, FaultPlan, When};
 
 use crate::arena::Arena;
-use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::Reason;
 use crate::pool::Started;
 use crate::quota::Lenders;
-use crate::tiering::Tiering;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{Bytes, FrameList, PAGE_SIZE, RUN_PAGES_MAX};
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,23 +57,13 @@ impl Flaky {
                 Some(_) => None,
             };
             if let Some(part) = &mut part {
+                let part = std::slice::from_mut(part);
                 // SAFETY: by contract of this function.
-                unsafe { self.move_all(arena, direction, std::slice::from_mut(part)) };
+                unsafe { self.device.read_or_write(arena, direction, part) };
             }
             io.result = part.map_or(Ok(()), |part| part.result);
             // SAFETY: as above.
             unsafe { strike(fault, arena, direction, io) };
-        }
-    }
-
-    /// # Safety
-    /// As for [`Device::read`].
-    unsafe fn move_all(&self, arena: Arena, direction: Direction, batch: &mut [Io]) {
-        match direction {
-            // SAFETY: by contract of this function.
-            Direction::Read => unsafe { self.device.read(arena, batch) },
-            // SAFETY: by contract of this function.
-            Direction::Write => unsafe { self.device.write(arena, batch) },
         }
     }
 
@@ -119,6 +106,10 @@ unsafe fn strike(fault: Option<FaultKind>, arena: Arena, direction: Direction, i
 }
 
 impl Device for Flaky {
+    fn inner(&self) -> Option<&dyn Device> {
+        Some(&*self.device)
+    }
+
     fn info(&self) -> DeviceInfo {
         self.info.clone()
     }
@@ -157,10 +148,6 @@ impl Device for Flaky {
         started
     }
 
-    fn is_over(&self, started: &Started) -> bool {
-        self.device.is_over(started)
-    }
-
     unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {
         let direction = started.direction;
         // SAFETY: by contract of this function.
@@ -169,40 +156,8 @@ impl Device for Flaky {
         unsafe { self.strike_each(arena, direction, batch) };
     }
 
-    fn discard(&self, slot: u32, pages: u32) {
-        self.device.discard(slot, pages);
-    }
-
-    fn vacate(&self) {
-        self.device.vacate();
-    }
-
-    fn footprint(&self, slot: u32) -> usize {
-        self.device.footprint(slot)
-    }
-
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
         self.device.share_room(next)
-    }
-
-    fn is_scarce(&self) -> bool {
-        self.device.is_scarce()
-    }
-
-    fn sync(&self) -> Result<(), IoError> {
-        self.device.sync()
-    }
-
-    fn thread(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        self.device.thread()
-    }
-
-    fn pause(&self) {
-        self.device.pause();
-    }
-
-    fn resume(&self) {
-        self.device.resume();
     }
 
     fn inherit(&self) -> Box<dyn Device> {
@@ -213,35 +168,7 @@ impl Device for Flaky {
         self.device.resident()
     }
 
-    fn tables(&self) -> Bytes {
-        self.device.tables()
-    }
-
-    fn compression(&self) -> Option<Compression> {
-        self.device.compression()
-    }
-
-    fn tiering(&self) -> Option<Tiering> {
-        self.device.tiering()
-    }
-
-    fn altered(&self) -> bool {
-        self.device.altered()
-    }
-
     fn injected(&self) -> u64 {
         self.faults.total()
-    }
-
-    fn forget(&self) {
-        self.device.forget();
-    }
-
-    fn descriptors(&self) -> Vec<RawFd> {
-        self.device.descriptors()
-    }
-
-    fn set_copies(&self, copies: &[RawFd]) {
-        self.device.set_copies(copies);
     }
 }
