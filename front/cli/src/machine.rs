@@ -151,7 +151,7 @@ fn userfaultfd(probed: Result<Userfaultfd, Denied>, mapping: Mapping) -> Vec<Ite
 }
 
 fn userfaultfd_denied(name: &'static str, denied: Denied) -> Item {
-    // What weakens the machine least comes first (docs/security.md).
+    // The remedy that weakens the machine least comes first (docs/security.md).
     const PERMIT: &str = "use --system-calls copies, or get access to /dev/userfaultfd, or run as \
         root, or 'sysctl vm.unprivileged_userfaultfd=1'; in docker also \
         --device /dev/userfaultfd, or --security-opt seccomp=unconfined, which lifts the filter \

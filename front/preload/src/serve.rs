@@ -14,7 +14,6 @@ use crate::serving::Serving;
 use crate::unpaged::Unpaged;
 use crate::{dump, gate, heap, malloc, ranges, swap_room, swap_set};
 use highwater_devices::Device;
-use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range, Unadopted};
 use highwater_os::helper::Program as Served;
 use highwater_serve::{Cause, Owner, Part};
@@ -23,7 +22,7 @@ use highwater_session::{
 };
 use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
-use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
+use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -299,26 +298,15 @@ impl Owner for Program {
 /// helper.
 fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
     let cause = Cause::of(error, manager);
-    let figures = if cause.is_shortage() { figures(manager) } else { String::new() };
+    let share = running().and_then(|process| process.share.as_ref());
+    let room = share.map_or(String::new(), |share| swap_room::in_words(share));
+    let figures = cause.figures(manager, &room);
     say(&format!("{cause}: the program is ended{figures}; {}", cause.remedy()));
     if let Some(process) = running() {
         let full = u64::from(error == FaultError::OutOfMemory);
         process.reporter.out_of_memory.store(full, Relaxed);
     }
     kill_program()
-}
-
-/// The state of memory and swap when the last allocation failed.
-fn figures(manager: &Manager<Uffd>) -> String {
-    let statistics = manager.statistics();
-    let of_pages = |counter| Bytes::of_pages(statistics.get(counter));
-    let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
-    let used = of_pages(Counter::SlotsUsed);
-    let share = running().and_then(|process| process.share.as_ref());
-    let of_all = share.map_or(String::new(), |share| swap_room::in_words(share));
-    let shortage = manager.shortage();
-    let seen = shortage.map_or(String::new(), |shortage| format!("; {shortage}"));
-    format!(" (memory {frames}, swap {used} of {slots} used{of_all}{seen})")
 }
 
 fn read(regions: &RwLock<Regions>) -> RwLockReadGuard<'_, Regions> {

@@ -7,11 +7,10 @@
 use crate::advice::Advice;
 use crate::files::{Files, OUTER};
 use crate::regions::{Region, Regions, SPACE};
-use highwater_mm::stats::Counter;
 use highwater_mm::{FaultError, Manager, Range};
 use highwater_serve::{Cause, Owner, Part};
 use highwater_uffd::Uffd;
-use highwater_units::{Bytes, SpaceId, Vpn};
+use highwater_units::{SpaceId, Vpn};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -57,7 +56,7 @@ impl Owner for Mappings {
             end(&format!("of a mapped file: {error}: the process is ended"));
         }
         let cause = Cause::of(error, &self.manager);
-        let figures = if cause.is_shortage() { self.figures() } else { String::new() };
+        let figures = cause.figures(&self.manager, "");
         let remedy = match cause {
             // The remedy names options of a command line.
             Cause::Short { .. } => String::new(),
@@ -74,18 +73,6 @@ impl Owner for Mappings {
             return;
         }
         end(&format!("an access to paged memory that was freed, at {address:?}"));
-    }
-}
-
-impl Mappings {
-    /// The state of memory and swap when the last allocation failed.
-    fn figures(&self) -> String {
-        let now = self.manager.statistics();
-        let of_pages = |counter| Bytes::of_pages(now.get(counter));
-        let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
-        let used = of_pages(Counter::SlotsUsed);
-        let shortage = self.manager.shortage().map_or(String::new(), |seen| format!("; {seen}"));
-        format!(" (memory {frames}, swap {used} of {slots} used{shortage})")
     }
 }
 

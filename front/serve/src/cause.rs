@@ -1,7 +1,9 @@
-//! Why a page fault of a program could not be served, and what its user can do, in words.
+//! Why a page fault of a program could not be served, and the remedy, in words.
 
+use highwater_mm::stats::Counter;
 use highwater_mm::{FaultError, Manager};
 use highwater_uffd::Uffd;
+use highwater_units::Bytes;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -51,12 +53,21 @@ impl Cause {
         }
     }
 
-    /// Whether the figures of memory and swap explain it.
-    pub fn is_shortage(&self) -> bool {
-        matches!(self, Cause::WritesFail { .. } | Cause::Short { .. })
+    /// The state of memory and swap where it explains the cause, in parentheses after a blank; else
+    /// nothing. `room` follows the slots in use.
+    pub fn figures(&self, manager: &Manager<Uffd>, room: &str) -> String {
+        if let Cause::Changed { .. } | Cause::Unreadable { .. } = self {
+            return String::new();
+        }
+        let now = manager.statistics();
+        let of_pages = |counter| Bytes::of_pages(now.get(counter));
+        let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
+        let used = of_pages(Counter::SlotsUsed);
+        let seen = manager.shortage().map_or(String::new(), |shortage| format!("; {shortage}"));
+        format!(" (memory {frames}, swap {used} of {slots} used{room}{seen})")
     }
 
-    /// What the user can do.
+    /// The remedy, for the user.
     pub fn remedy(&self) -> String {
         match self {
             Cause::Changed { .. } => "check the disk, and who can write to it".to_owned(),

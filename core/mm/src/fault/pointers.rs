@@ -23,6 +23,7 @@ use crate::stats::Counter;
 use crate::swap::{Ahead, Cursor, Landing, ReadaheadRequest, Trust};
 use highwater_platform::{Latency, Platform, WORDS_PER_FRAME};
 use highwater_units::{PAGE_SIZE, Pfn, Vpn};
+use std::ops::Range;
 
 /// Most pages that a step requests.
 const STEP_MAX: usize = 128;
@@ -42,25 +43,36 @@ pub(super) fn from_stream<P: Platform>(
     (vpn, pfn): (Vpn, Pfn),
     window: Window,
 ) {
-    if window.pages > 1 && request::is_on(m) && m.platform.addresses(space.id()).is_some() {
-        let words = std::array::from_fn(|word| m.platform.load(pfn, word));
-        step(m, space, &words, Cursor { vpn, word: 0, direction: window.direction });
+    if window.pages == 1 || !request::is_on(m) {
+        return;
+    }
+    if let Some(addresses) = m.platform.addresses(space.id()) {
+        let at = Cursor { vpn, word: 0, direction: window.direction };
+        step(m, space, &addresses, &in_frame(m, pfn), at);
     }
 }
 
 /// A page was used that was on a device or read ahead: if it is a lead, requests what the words
 /// from its cursor on name. The caller holds no entry.
 pub(super) fn from_named<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
+    let Some(addresses) = m.platform.addresses(space.id()) else { return };
     let mut cursor = m.swap.pointers.cursor_of(space.id(), vpn);
     for _ in 0..BARREN_MAX {
         let Some(at) = cursor else { return };
         let Some(words) = read(m, space, at.vpn) else {
             return m.swap.pointers.lead(space.id(), at.vpn, at);
         };
-        match step(m, space, &words, at) {
+        match step(m, space, &addresses, &words, at) {
             Step::Barren(next) => cursor = next,
             Step::Done => return,
         }
+    }
+}
+
+/// A page that was read ahead is used: counts that for the region, if pointers can name its pages.
+pub(super) fn note_use<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
+    if m.platform.addresses(space.id()).is_some() {
+        m.swap.pointers.used(space.id(), vpn);
     }
 }
 
@@ -73,13 +85,18 @@ fn read<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) -> Option<Words
     let entry = held.entries()[0];
     let Page::Resident(pfn) = entry.page() else { return None };
     if !entry.is_mapped() {
-        return Some(std::array::from_fn(|word| m.platform.load(pfn, word)));
+        return Some(in_frame(m, pfn));
     }
     let mut words = [0; WORDS_PER_FRAME];
     m.platform.peek(space.id(), vpn, &mut words).then_some(words)
 }
 
-/// What a step did.
+/// The words of a frame whose page is not mapped.
+fn in_frame<P: Platform>(m: &Machine<P>, pfn: Pfn) -> Words {
+    std::array::from_fn(|word| m.platform.load(pfn, word))
+}
+
+/// The result of a step.
 enum Step {
     /// Pages were requested.
     Done,
@@ -88,8 +105,13 @@ enum Step {
 }
 
 /// Requests swapped pages that the words from the cursor on name.
-fn step<P: Platform>(m: &Machine<P>, space: &Space<P>, words: &Words, cursor: Cursor) -> Step {
-    let Some(addresses) = m.platform.addresses(space.id()) else { return Step::Done };
+fn step<P: Platform>(
+    m: &Machine<P>,
+    space: &Space<P>,
+    addresses: &Range<u64>,
+    words: &Words,
+    cursor: Cursor,
+) -> Step {
     let most = window_max(m).min(STEP_MAX);
     let mut named = [Vpn(0); STEP_MAX];
     let (mut len, mut next) = (0, Some(cursor));
@@ -108,9 +130,9 @@ fn step<P: Platform>(m: &Machine<P>, space: &Space<P>, words: &Words, cursor: Cu
     for (index, vpn) in named[..len].iter().enumerate() {
         request_one(m, space, *vpn, index);
     }
-    // Both are watched.
-    for lead in [0, len / 2 / WATCHED_IN * WATCHED_IN] {
-        if let Some(next) = next {
+    if let Some(next) = next {
+        // Both are watched.
+        for lead in [0, len / 2 / WATCHED_IN * WATCHED_IN] {
             m.swap.pointers.lead(space.id(), named[lead], next);
         }
     }

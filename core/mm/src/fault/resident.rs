@@ -68,7 +68,7 @@ fn first_use<P: Platform>(
         Backing::Anonymous => {
             m.count(Counter::SwapRaHit, 1);
             m.swap.slot_windows.hit(m.cpu());
-            m.swap.pointers.used(held.space().id(), held.first());
+            pointers::note_use(m, held.space(), held.first());
             if window.pages == RUN_PAGES_MAX && window.direction == Direction::Up {
                 request::continue_from_marker(m, held.space().id(), fault);
             }

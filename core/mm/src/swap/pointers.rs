@@ -71,7 +71,7 @@ impl Cursor {
     }
 }
 
-/// What is known of pages that pointers name.
+/// Leads, and how far the pages that pointers name are used.
 pub struct Pointers<P: Platform> {
     /// The part of the pages of each region that were used.
     used: Vec<P::Atomic<u32>>,
@@ -82,10 +82,7 @@ pub struct Pointers<P: Platform> {
 impl<P: Platform> Pointers<P> {
     /// All are trusted.
     pub fn new() -> Pointers<P> {
-        Pointers {
-            used: (0..REGIONS).map(|_| Atomic::new(ALL)).collect(),
-            leads: (0..LEADS).map(|_| Atomic::new(0)).collect(),
-        }
+        Pointers { used: (0..REGIONS).map(|_| Atomic::new(ALL)).collect(), leads: P::zeros(LEADS) }
     }
 
     /// Makes a page a lead to a cursor.

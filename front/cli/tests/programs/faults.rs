@@ -19,7 +19,7 @@ const CHANGED: &str = "returned a page that was changed since it was written";
 /// The messages where a fault leaves no room: of programs whose allocation fails, and Highwater's.
 const NO_ROOM: &[&str] = &[REFUSED, "memory exhausted", FULL];
 
-/// What may become of a program.
+/// The outcomes of a program.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     /// It ends well.
@@ -104,7 +104,7 @@ fn mappings_on_a_disk_that_fails() {
     }
 }
 
-/// Nobody gets faults by accident.
+/// A user cannot inject faults by accident.
 #[test]
 fn faults_are_refused_without_the_variable_of_the_tests() {
     let place = Place::new();
