@@ -127,12 +127,15 @@ impl Faults {
                 let run = match subject {
                     Subject::Kernel => kernel(&job, conditions)?,
                     Subject::Zram | Subject::Os if threads > FEW_THREADS => continue,
-                    Subject::Program => Some(rounds::program_run(&job, &self.program_options())?),
-                    _ => Some(rounds::own_run(&job)?),
+                    Subject::Program => {
+                        Outcome::Ran(rounds::program_run(&job, &self.program_options())?)
+                    }
+                    _ => Outcome::Ran(rounds::own_run(&job)?),
                 };
                 match run {
-                    Some(run) => runs.entry(subject).or_default().push(run),
-                    None => subjects.retain(|other| *other != subject),
+                    Outcome::Ran(run) => runs.entry(subject).or_default().push(run),
+                    Outcome::Killed => {}
+                    Outcome::Unavailable => subjects.retain(|other| *other != subject),
                 }
             }
         }
@@ -192,27 +195,37 @@ impl Faults {
     }
 }
 
-/// A run on the kernel's swap; none where that is not allowed. `conditions` has how, or why not.
-fn kernel(job: &Pmbench, conditions: &mut Vec<String>) -> Result<Option<Run>, BenchError> {
+/// How a run of a subject ended.
+enum Outcome {
+    Ran(Run),
+    /// The OOM killer ended each attempt: this case has no figures of the subject.
+    Killed,
+    /// The system has no such subject.
+    Unavailable,
+}
+
+/// A run on the kernel's swap. `conditions` has how, or why not.
+fn kernel(job: &Pmbench, conditions: &mut Vec<String>) -> Result<Outcome, BenchError> {
     let threads = job.common().threads;
-    let mut attempts = 1;
-    loop {
+    for _ in 0..ATTEMPTS {
         match rounds::peer_run(job, Peer::KernelSwap) {
             Ok((run, under)) => {
                 note_once(conditions, format!("{under}, at T = {threads}"));
-                return Ok(Some(run));
+                return Ok(Outcome::Ran(run));
             }
             Err(BenchError::Setup(reason)) => {
                 note_once(conditions, format!("not compared: {reason}"));
-                return Ok(None);
+                return Ok(Outcome::Unavailable);
             }
-            Err(BenchError::Killed(reason)) if attempts < ATTEMPTS => {
-                attempts += 1;
-                conditions.push(format!("kernel-swap at T = {threads}: {reason}; run again"));
+            Err(BenchError::Killed(reason)) => {
+                conditions.push(format!("kernel-swap at T = {threads}: {reason}"));
             }
             Err(error) => return Err(error),
         }
     }
+    conditions
+        .push(format!("kernel-swap at T = {threads}: no figures, all {ATTEMPTS} runs killed"));
+    Ok(Outcome::Killed)
 }
 
 /// Keeps each line once: devices are numbered anew for each run.
