@@ -196,7 +196,7 @@ impl<P: Platform> Machine<P> {
             let (min_free, scale) = (config.min_free, config.watermark_scale);
             let marks = Watermarks::new(range.frames, total, min_free, scale);
             Node {
-                zone: Zone::new(&platform, *range, marks, config.zone_parts),
+                zone: Zone::new(&platform, *range, marks, (&config).into()),
                 lru: Lru::new(&platform, *range, config.lru_shards),
                 kswapd_wait: platform.new_event(),
                 isolated: [0; 2].map(Atomic::new),

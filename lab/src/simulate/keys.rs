@@ -10,7 +10,9 @@
 use super::kinds::{Auto, Kind, Mapped, Names, Number, Text, number};
 use super::settings::{BadSetting, Scale, Settings};
 use super::words::*;
-use highwater_mm::config::history::{CompactHistory, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN};
+use highwater_mm::config::history::{
+    CompactHistory, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, PCP_BATCH_MAX,
+};
 use highwater_mm::config::{
     FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, LRU_SHARDS_MAX, MAX_PTES, READAHEAD_THREADS_MAX,
     SWAPPINESS_MAX, ZONE_PARTS_MAX,
@@ -227,6 +229,13 @@ pub const KEYS: &[Key] = &[
         number(DIRECT_RECLAIM_MIN, DIRECT_RECLAIM_MAX),
         config.history.reclaim.direct_reclaim,
         "pages that a direct reclaim frees before it retries its allocation"
+    ),
+    key!(
+        "pcp_batch",
+        Auto(number(1, PCP_BATCH_MAX)),
+        config.history.pcp_batch,
+        "frames that a CPU's list of free frames gets and gives at a time, and holds six times, as \
+         until Linux 4.18; auto: today's lists"
     ),
     key!(
         "zone_parts",
@@ -460,6 +469,7 @@ mod tests {
         "khugepaged_referenced_min=256",
         "lru_shards=3",
         "direct_reclaim=24192",
+        "pcp_batch=31",
         "zone_parts=5",
         "compact=skipuseless",
         "prefetch=off",

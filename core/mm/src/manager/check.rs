@@ -1,6 +1,8 @@
 //! Checks the ranges of settings.
 
 use super::StartError;
+#[cfg(feature = "history")]
+use crate::config::history::PCP_BATCH_MAX;
 use crate::config::{
     Config, FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, KhugepagedConfig, LRU_SHARDS_MAX, MAX_PTES,
     READAHEAD_THREADS_MAX, SWAPPINESS_MAX, Tunables, ZONE_PARTS_MAX,
@@ -19,6 +21,10 @@ pub(super) fn check(config: &Config) -> Result<(), StartError> {
     #[cfg(feature = "history")]
     if !config.history.reclaim.is_valid() {
         return Err(StartError::Config("pages of a direct reclaim are 32 to 1048576"));
+    }
+    #[cfg(feature = "history")]
+    if config.history.pcp_batch.is_some_and(|batch| !(1..=PCP_BATCH_MAX).contains(&batch)) {
+        return Err(StartError::Config("frames of a batch of a CPU's list are 1 to 512"));
     }
     if config.zone_parts.is_some_and(|parts| !(1..=ZONE_PARTS_MAX).contains(&parts)) {
         return Err(StartError::Config("parts of a node's free frames are 1 to 64"));

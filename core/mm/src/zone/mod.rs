@@ -39,9 +39,11 @@ pub use blocks::{Blocks, Fragmentation};
 pub use buddy::{Buddy, Reach};
 pub use mobility::PAGEBLOCK;
 pub use parts::isolate::{Contention, Destination, FreeScan, Wanted};
+pub use pcp::ListRule;
 pub use scan::{Scanner, Scanners};
 pub use watermark::{Level, Watermarks};
 
+use crate::config::Config;
 use crate::lock_class;
 use highwater_platform::{FrameRange, Guard, Lock, Platform};
 use highwater_units::{CpuId, FrameList, Nanos, Order, Pfn};
@@ -50,6 +52,21 @@ use pcp::{CpuFrames, Limits, Source};
 use pcp_blocks::BlockList;
 use size::Size;
 use std::ops::Range;
+
+/// How a zone is set up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ZoneConfig {
+    /// Number of parts; `None`: by its CPUs and frames.
+    pub parts: Option<u32>,
+    /// The lists of its CPUs.
+    pub lists: ListRule,
+}
+
+impl From<&Config> for ZoneConfig {
+    fn from(config: &Config) -> ZoneConfig {
+        ZoneConfig { parts: config.zone_parts, lists: config.into() }
+    }
+}
 
 /// The free frames of a node.
 pub struct Zone<P: Platform> {
@@ -61,11 +78,12 @@ pub struct Zone<P: Platform> {
 }
 
 impl<P: Platform> Zone<P> {
-    /// A zone whose frames are all free. `parts`: number of parts; `None`: by its CPUs and frames.
-    pub fn new(platform: &P, range: FrameRange, marks: Watermarks, parts: Option<u32>) -> Zone<P> {
+    /// A zone whose frames are all free.
+    pub fn new(platform: &P, range: FrameRange, marks: Watermarks, config: ZoneConfig) -> Zone<P> {
+        let ZoneConfig { parts, lists } = config;
         let own = |cpu: &u16| platform.node_of(CpuId(*cpu)) == range.node;
         let local = (0..platform.cpus() as u16).filter(own).count();
-        let size = Size::new(range.frames, marks, local);
+        let size = Size::new(range.frames, marks, local, lists);
         let limits = size.limits();
         let parts = parts.map_or_else(|| parts_for(local, range.frames), |parts| parts as usize);
         let list = |_| platform.new_lock(lock_class::PER_CPU_FRAMES, CpuFrames::new(limits));
@@ -408,7 +426,7 @@ mod tests {
         let platform = TestPlatform::new(1, Vec::new());
         let range = FrameRange { node: NodeId(0), first: Pfn(0), frames: 1 << 15 };
         let marks = Watermarks::new(1 << 15, 1 << 15, None, Some(10));
-        let zone = Zone::new(&platform, range, marks, None);
+        let zone = Zone::new(&platform, range, marks, ZoneConfig::default());
         let take = |count| -> Vec<Pfn> {
             (0..count).flat_map(|_| zone.alloc(CpuId(0), 1, Level::Nothing).to_vec()).collect()
         };
@@ -428,7 +446,12 @@ mod tests {
         let platform = TestPlatform::new(1, Vec::new());
         let range = FrameRange { node: NodeId(0), first: Pfn(0), frames: 4 * PAGEBLOCK };
         let marks = Watermarks::new(range.frames, range.frames, None, Some(10));
-        let zone = Zone::new(&platform, range, marks, Some(1));
+        let zone = Zone::new(
+            &platform,
+            range,
+            marks,
+            ZoneConfig { parts: Some(1), ..ZoneConfig::default() },
+        );
         let (cpu, last) = (CpuId(0), 3 * PAGEBLOCK);
         zone.take_singles(cpu, range.frames as usize, Level::Nothing, |_| {});
         // The pageblock stays movable: all its other frames are in use by movable pages.

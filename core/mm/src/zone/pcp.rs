@@ -11,13 +11,46 @@
 
 use super::pcp_blocks::{BlockList, CpuBlocks};
 use super::watermark::Level;
+use crate::config::Config;
 use highwater_units::{FrameList, Order, Pfn, RUN_PAGES_MAX, adjacent};
 
 /// All lists together hold at most one frame in this many (MIN_PERCPU_PAGELIST_HIGH_FRACTION).
 const ZONE_SHARE: usize = 8;
 
+/// Batches of a full list of fixed size (pcp->high until Linux 4.18).
+#[cfg(feature = "history")]
+const FIXED_HIGH: usize = 6;
+
 /// Pieces in which the list may serve an allocation of several frames.
 const PIECES_MAX: usize = 2;
+
+/// How the lists of CPUs are filled and spilled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListRule {
+    /// As Linux 6.12: high follows the low watermark, the batch doubles while a CPU only allocates,
+    /// and a full list spills half.
+    #[default]
+    Adaptive,
+    /// As Linux 2.6 to 4.18: high is six batches, and a full list spills a batch.
+    #[cfg(feature = "history")]
+    Fixed {
+        /// Frames that move between list and buddy allocator at a time; 31 in zones of 512 MiB and
+        /// more.
+        batch: u16,
+    },
+}
+
+impl From<&Config> for ListRule {
+    #[cfg(feature = "history")]
+    fn from(config: &Config) -> ListRule {
+        config.history.pcp_batch.map_or(ListRule::Adaptive, |batch| ListRule::Fixed { batch })
+    }
+
+    #[cfg(not(feature = "history"))]
+    fn from(_: &Config) -> ListRule {
+        ListRule::Adaptive
+    }
+}
 
 /// Limits of a CPU's list, in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +59,30 @@ pub(super) struct Limits {
     pub(super) batch: usize,
     /// Most frames on the list; at least `batch`.
     pub(super) high: usize,
+    /// How it gets there.
+    pub(super) rule: ListRule,
 }
 
 impl Limits {
     /// The limits for a zone of `frames` frames with `cpus` local CPUs.
-    pub(super) fn new(frames: u32, low: u32, cpus: usize) -> Limits {
+    pub(super) fn new(rule: ListRule, frames: u32, low: u32, cpus: usize) -> Limits {
+        #[cfg(feature = "history")]
+        if let ListRule::Fixed { batch } = rule {
+            let batch = usize::from(batch);
+            return Limits { batch, high: FIXED_HIGH * batch, rule };
+        }
         let (batch, cpus) = (batch_of(frames), cpus.max(1));
         let high = (low as usize / cpus).max(4 * batch);
-        Limits { batch, high: high.min(frames as usize / ZONE_SHARE / cpus).max(batch) }
+        Limits { batch, high: high.min(frames as usize / ZONE_SHARE / cpus).max(batch), rule }
+    }
+
+    /// Most frames on a list that has spilled.
+    fn after_spill(&self) -> usize {
+        match self.rule {
+            ListRule::Adaptive => self.high.div_ceil(2),
+            #[cfg(feature = "history")]
+            ListRule::Fixed { .. } => self.high - self.batch,
+        }
     }
 }
 
@@ -100,6 +149,10 @@ impl CpuFrames {
         level: Level,
         spare: impl FnOnce() -> usize,
     ) -> Source {
+        #[cfg(feature = "history")]
+        if let ListRule::Fixed { .. } = limits.rule {
+            return fixed_source(limits, self.frames.len(), wanted, spare());
+        }
         let list = &self.frames;
         let newest = &list[list.len().saturating_sub(wanted)..];
         if newest.len() == wanted && adjacent(newest).count() <= PIECES_MAX {
@@ -129,13 +182,13 @@ impl CpuFrames {
     }
 
     /// Adds freed frames. If the list gets too long, `spilled` gets the oldest, until it is half
-    /// full: these are not in the CPU's caches any more.
+    /// full or as its rule says: these are not in the CPU's caches any more.
     pub(super) fn free(&mut self, limits: &Limits, frames: &[Pfn], spilled: impl FnOnce(&[Pfn])) {
         self.batch = (self.batch / 2).max(limits.batch);
         self.frames.extend(frames);
         if self.len() > limits.high {
             // Blocks take at most the other half, unless the limit has shrunk.
-            let excess = (self.len() - limits.high.div_ceil(2)).min(self.frames.len());
+            let excess = (self.len() - limits.after_spill()).min(self.frames.len());
             spilled(&self.frames[..excess]);
             self.frames.drain(..excess);
         }
@@ -158,6 +211,14 @@ pub(super) enum Source {
         /// How many to add.
         frames: usize,
     },
+}
+
+/// Where an allocation takes `wanted` frames from a list of fixed size that has `held`: whole
+/// batches are added when it has too few, as single allocations would add them.
+#[cfg(feature = "history")]
+fn fixed_source(limits: &Limits, held: usize, wanted: usize, spare: usize) -> Source {
+    let missing = wanted.saturating_sub(held).next_multiple_of(limits.batch).min(spare);
+    if missing == 0 { Source::List } else { Source::Buddy { frames: missing } }
 }
 
 /// The batch of a zone (zone_batchsize).
@@ -191,7 +252,7 @@ mod tests {
             (1 << 25, 66_000, 112, 589),
         ];
         for (frames, low, cpus, high) in table {
-            let limits = Limits::new(frames, low, cpus);
+            let limits = Limits::new(ListRule::Adaptive, frames, low, cpus);
             assert_eq!(limits.high, high, "{frames} frames, {cpus} CPUs");
             assert!(limits.high == limits.batch || limits.high * cpus * 8 <= frames as usize);
         }
@@ -199,7 +260,7 @@ mod tests {
 
     #[test]
     fn blocks_leave_half_of_the_list_to_single_frames() {
-        let limits = Limits { batch: 15, high: 60 };
+        let limits = Limits { batch: 15, high: 60, rule: ListRule::Adaptive };
         let mut of_cpu = CpuFrames::new(limits);
         let list = BlockList::of(Order(3), Mobility::Unmovable).expect("order 3 has a list");
         assert_eq!(
@@ -220,7 +281,7 @@ mod tests {
 
     #[test]
     fn allocations_above_low_get_adjacent_frames() {
-        let limits = Limits { batch: 15, high: 60 };
+        let limits = Limits { batch: 15, high: 60, rule: ListRule::Adaptive };
         let run: Vec<Pfn> = (100..116).map(Pfn).collect();
         let odd: Vec<Pfn> = (0..20).map(|i| Pfn(2 * i)).collect();
         let many: Vec<Pfn> = (0..58).map(|i| Pfn(2 * i)).collect();
@@ -246,5 +307,43 @@ mod tests {
         }
         let mut of_cpu = CpuFrames { frames: run, ..CpuFrames::new(limits) };
         of_cpu.source(&limits, 16, Level::Low, || panic!("the list was good enough"));
+    }
+
+    #[cfg(feature = "history")]
+    #[test]
+    fn fixed_lists_move_in_whole_batches() {
+        let limits = Limits::new(ListRule::Fixed { batch: 31 }, 0, 0, 1);
+        assert_eq!((limits.batch, limits.high), (31, 186));
+        let frames = |frames| Source::Buddy { frames };
+        // Held, wanted, spare.
+        let table = [
+            (0, 1, 1000, frames(31)),
+            (31, 31, 1000, Source::List),
+            (31, 32, 1000, frames(31)),
+            (0, 32, 1000, frames(62)),
+            (0, 32, 40, frames(40)),
+            (0, 1, 0, Source::List),
+        ];
+        for (held, wanted, spare, expected) in table {
+            assert_eq!(fixed_source(&limits, held, wanted, spare), expected, "{wanted} of {held}");
+        }
+    }
+
+    #[cfg(feature = "history")]
+    #[test]
+    fn a_full_fixed_list_spills_a_batch_and_never_adapts() {
+        let limits = Limits::new(ListRule::Fixed { batch: 31 }, 0, 0, 1);
+        let mut of_cpu = CpuFrames::new(limits);
+        for _ in 0..10 {
+            assert_eq!(
+                of_cpu.source(&limits, 1, Level::Low, || 1000),
+                Source::Buddy { frames: 31 }
+            );
+        }
+        let freed: Vec<Pfn> = (0..187).map(Pfn).collect();
+        let mut spilled = Vec::new();
+        of_cpu.free(&limits, &freed[..186], |_| panic!("186 frames fit"));
+        of_cpu.free(&limits, &freed[186..], |oldest| spilled = oldest.to_vec());
+        assert_eq!((spilled, of_cpu.len()), (freed[..32].to_vec(), 155));
     }
 }

@@ -4,7 +4,7 @@
 //! Locking: none. The words are not the platform's atomics, because they change only with the size
 //! of the zone. A reader beside a change may combine old and new values: each is right on its own.
 
-use super::pcp::Limits;
+use super::pcp::{Limits, ListRule};
 use super::watermark::Watermarks;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,6 +17,7 @@ pub(super) struct Size {
     limits: AtomicU64,
     /// CPUs of the zone's node.
     cpus: usize,
+    rule: ListRule,
 }
 
 fn pack(low: u32, high: u32) -> u64 {
@@ -30,8 +31,8 @@ fn halves(word: &AtomicU64) -> (u32, u32) {
 
 impl Size {
     /// That of a zone with `frames` frames.
-    pub(super) fn new(frames: u32, marks: Watermarks, cpus: usize) -> Size {
-        let size = Size { marks: AtomicU64::new(0), limits: AtomicU64::new(0), cpus };
+    pub(super) fn new(frames: u32, marks: Watermarks, cpus: usize, rule: ListRule) -> Size {
+        let size = Size { marks: AtomicU64::new(0), limits: AtomicU64::new(0), cpus, rule };
         size.set(frames, marks);
         size
     }
@@ -41,7 +42,7 @@ impl Size {
         let gap = marks.low - marks.min;
         debug_assert_eq!(marks.high - marks.low, gap, "the marks are equally far apart");
         self.marks.store(pack(marks.min, gap), Relaxed);
-        let Limits { batch, high } = Limits::new(frames, marks.low, self.cpus);
+        let Limits { batch, high, .. } = Limits::new(self.rule, frames, marks.low, self.cpus);
         self.limits.store(pack(batch as u32, high as u32), Relaxed);
     }
 
@@ -54,6 +55,6 @@ impl Size {
     /// The limits of a CPU's list.
     pub(super) fn limits(&self) -> Limits {
         let (batch, high) = halves(&self.limits);
-        Limits { batch: batch as usize, high: high as usize }
+        Limits { batch: batch as usize, high: high as usize, rule: self.rule }
     }
 }

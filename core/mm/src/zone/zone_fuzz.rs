@@ -1,6 +1,6 @@
 //! Random allocations and frees of several CPUs, compared with a set of the frames in use.
 
-use super::{Level, Mobility, Watermarks, Zone};
+use super::{Level, ListRule, Mobility, Watermarks, Zone, ZoneConfig};
 use highwater_platform::testing::TestPlatform;
 use highwater_platform::{FrameRange, Lock};
 use highwater_units::{CpuId, FrameList, NodeId, Order, Pfn, Prng};
@@ -30,7 +30,8 @@ impl<'a> Watch<'a> {
 
 fn zone_of(platform: &TestPlatform, first: u32, frames: u32, parts: u32) -> Zone<TestPlatform> {
     let range = FrameRange { node: NodeId(0), first: Pfn(first), frames };
-    Zone::new(platform, range, Watermarks::new(frames, frames, None, Some(10)), Some(parts))
+    let config = ZoneConfig { parts: Some(parts), lists: ListRule::Adaptive };
+    Zone::new(platform, range, Watermarks::new(frames, frames, None, Some(10)), config)
 }
 
 fn platform() -> TestPlatform {

@@ -325,6 +325,7 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     // A separate sequence, so that existing seeds keep their other settings.
     let mut apart = Prng::new(random.clone().below(u64::MAX) ^ 0xd1ec);
     usual.history.reclaim.direct_reclaim = ReclaimHistory::draw_direct_reclaim(&mut apart);
+    usual.history.pcp_batch = apart.percent(25).then(|| 1 + apart.below(63) as u16);
     if random.percent(50) {
         return usual;
     }
