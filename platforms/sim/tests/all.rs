@@ -11,6 +11,7 @@ mod folios;
 mod kswapd;
 mod models;
 mod places;
+mod probing;
 mod races;
 mod reuse;
 mod settle;

@@ -161,7 +161,7 @@ pub(super) fn move_record<P: Platform>(m: &Machine<P>, owner: Owner, from: Pfn, 
     let idle = [from, to].map(|pfn| m.frames.writeback(pfn)) == [Writeback::Idle; 2];
     debug_assert!(idle, "neither {from:?}, just listed, nor {to:?}, just free, is under write");
     m.frames.set_slot(to, m.frames.take_slot(from));
-    m.frames.set_history(to, m.frames.history(from));
+    m.frames.copy_history(from, to);
     m.adopt(to, owner);
     m.frames.set_owner(from, None);
     let off = m.frames.place(from).change(Place::Isolated, Place::Off);

@@ -11,10 +11,12 @@
 
 mod mobility;
 mod place;
+mod probes;
 mod shadow;
 
 pub use mobility::Mobility;
 pub use place::{Kind, Place, PlaceCell};
+pub use probes::Probes;
 pub use shadow::{History, Shadow};
 
 use highwater_platform::{Atomic, Platform};
@@ -52,7 +54,8 @@ pub struct Frames<P: Platform> {
     /// bits + 1).
     contents: Vec<P::Atomic<u64>>,
     /// Each frame's place, the state of its write, and its history. The latter is, of a file page,
-    /// 1 if it has been active; of the first frame of a run, order << 2 | mobility.
+    /// 1 if it has been active; of an anonymous page, its [`Probes`]; of the first frame of a run,
+    /// order << 2 | mobility.
     states: Vec<P::Atomic<u8>>,
 }
 
@@ -96,9 +99,12 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Sets the page that the frame holds.
+    /// Sets the page that the frame holds. A frame without a page has no history.
     pub fn set_owner(&self, pfn: Pfn, owner: Option<Owner>) {
         let pack = |o: Owner| 1 | o.vpn.0 << 1 | u64::from(o.space.0) << 48;
+        if owner.is_none() {
+            self.history_byte(pfn).store(0, Relaxed);
+        }
         self.owner_word(pfn).store(owner.map_or(0, pack), Release);
     }
 
@@ -134,6 +140,21 @@ impl<P: Platform> Frames<P> {
     /// isolated the frame.
     pub fn set_history(&self, pfn: Pfn, history: History) {
         self.history_byte(pfn).store(u8::from(history == History::Active), Relaxed);
+    }
+
+    /// What probes have found of the anonymous page in the frame.
+    pub fn probes(&self, pfn: Pfn) -> Probes {
+        Probes::from_bits(self.history_byte(pfn).load(Relaxed))
+    }
+
+    /// Sets what probes have found. The caller has isolated the frame.
+    pub fn set_probes(&self, pfn: Pfn, probes: Probes) {
+        self.history_byte(pfn).store(probes.to_bits(), Relaxed);
+    }
+
+    /// Copies the history of a page to the frame that it moves to.
+    pub fn copy_history(&self, from: Pfn, to: Pfn) {
+        self.history_byte(to).store(self.history_byte(from).load(Relaxed), Relaxed);
     }
 
     /// Records a run that starts at a frame which the caller has allocated ([`Place::Off`]).

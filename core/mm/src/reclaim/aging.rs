@@ -2,12 +2,13 @@
 //! bit, or unmaps the page with its neighbours (`region.rs`).
 
 use super::large::{self, split_batch};
+use super::probing::{Probing, probing};
 use super::region;
 use crate::frame::History;
 use crate::lru::{Kind, List, Lru};
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
-use highwater_platform::{Platform, Recency};
+use highwater_platform::Platform;
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch};
 
 /// Whether pages should move from a kind's active to its inactive list.
@@ -34,20 +35,21 @@ pub(super) fn refill_inactive<P: Platform>(m: &Machine<P>, node: &Node<P>, kind:
 /// pages that should have stayed: the active pages may no longer be the used ones.
 pub(super) fn aging<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) -> Aging {
     let stale = kind == Kind::File && node.lru.workingset().has_refaults();
-    if stale || inactive_is_low(&node.lru, kind, m.platform.recency()) {
+    if stale || inactive_is_low(&node.lru, kind, probing(m, node, kind)) {
         Aging::Due
     } else {
         Aging::NotDue
     }
 }
 
-/// With an accessed bit, the kernel's ratio: 1 up to 1 GiB, then sqrt(10 * GiB). Where a probe
-/// costs an unmapping, and a used page a fault, the inactive list is an eighth.
-fn inactive_is_low<P: Platform>(lru: &Lru<P>, kind: Kind, recency: Recency) -> bool {
+/// With accessed bits, the kernel's ratio: 1 up to 1 GiB, then sqrt(10 * GiB). Where a used page
+/// costs a fault, the inactive list is an eighth, or a quarter if a read costs far more.
+fn inactive_is_low<P: Platform>(lru: &Lru<P>, kind: Kind, probing: Probing) -> bool {
     let (active, inactive) = (lru.len(List::active(kind)), lru.len(List::inactive(kind)));
-    let ratio = match recency {
-        Recency::AccessedBit => inactive_ratio(active + inactive),
-        Recency::Unmapping => 7,
+    let ratio = match probing {
+        Probing::AccessedBits => inactive_ratio(active + inactive),
+        Probing::Blocks => 7,
+        Probing::Sparing => 3,
     };
     u64::from(inactive) * u64::from(ratio) < u64::from(active)
 }
@@ -61,9 +63,9 @@ fn inactive_ratio(pages: u32) -> u32 {
 
 /// Moves a batch of the oldest active pages of a kind to its inactive list and probes them.
 fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
-    match m.platform.recency() {
-        Recency::AccessedBit => clear_oldest(m, node, kind),
-        Recency::Unmapping => region::age(m, node, kind),
+    match probing(m, node, kind) {
+        Probing::AccessedBits => clear_oldest(m, node, kind),
+        probing => region::age(m, node, kind, probing),
     }
 }
 

@@ -177,7 +177,10 @@ fn swap_out<P: Platform>(
     for (index, pfn) in run.frames.iter().enumerate() {
         let was = run.held.entries()[index];
         let (destination, entry) = match (fates[index], unmapped[index], slots[index]) {
-            (Fate::Activate, _, _) => (&mut to.activated, was),
+            (Fate::Activate, _, _) => {
+                m.frames.set_probes(*pfn, m.frames.probes(*pfn).found_used());
+                (&mut to.activated, was)
+            }
             (_, Unmapped::Busy, _) => (&mut to.kept, was),
             (_, Unmapped::Vanished, _) => {
                 run.disown(m, index);

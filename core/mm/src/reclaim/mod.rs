@@ -34,6 +34,7 @@ mod in_place;
 mod kswapd;
 mod kswapd_pool;
 mod large;
+mod probing;
 mod reclaimer;
 mod region;
 mod settle;

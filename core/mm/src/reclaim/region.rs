@@ -12,6 +12,7 @@
 //! Locking: entries are only tried; then the locks of the LRU.
 
 use super::large::{self, Probe};
+use super::probing::Probing;
 use crate::frame::History;
 use crate::lru::{Kind, List, Mode, ShardHold};
 use crate::machine::{Machine, Node};
@@ -33,6 +34,9 @@ const _: () = assert!(AHEAD_MIN <= BATCH_PAGES_MAX, "put back together");
 /// Blocks that a batch takes pages from at most.
 const BLOCKS_MAX: usize = 16;
 
+/// Pages that a batch passes over at most, because they were in use at each probe so far.
+const SPARED_MAX: usize = 8 * UNMAP_PAGES_MAX;
+
 /// Part of memory that a batch takes at most: a small budget needs its pages.
 const PART_MAX: usize = 64;
 
@@ -44,20 +48,20 @@ struct Batch<'a, P: Platform> {
 }
 
 /// Moves the oldest active pages of a kind, with their neighbours, to its inactive list, unmapped.
-pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
+pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, probing: Probing) {
     let most = (m.present() / PART_MAX).clamp(1, UNMAP_PAGES_MAX);
     let mut batch = Batch::up_to(most);
     let (mut probed, mut rotated) = (FrameBatch::default(), FrameBatch::default());
+    let mut spared = if probing == Probing::Sparing { SPARED_MAX } else { 0 };
     for _ in 0..BLOCKS_MAX {
         if batch.held.len() >= PAGES_MIN.min(most) {
             break;
         }
-        let oldest = node.lru.isolate(&m.frames, m.cpu(), List::active(kind), 1);
-        let Some(oldest) = oldest.first() else { break };
-        match gather(m, node, kind, *oldest, &mut batch) {
+        let Some(oldest) = oldest_to_probe(m, node, kind, &mut spared) else { break };
+        match gather(m, node, (kind, probing), oldest, &mut batch) {
             Gathered::Batched => {}
-            Gathered::Probed => probed.push(*oldest),
-            Gathered::Refused => rotated.push(*oldest),
+            Gathered::Probed => probed.push(oldest),
+            Gathered::Refused => rotated.push(oldest),
         }
     }
     m.count(Counter::PgDeactivate, probed.len() as u64);
@@ -65,6 +69,44 @@ pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
     m.free(&node.lru.putback(&m.frames, &probed, List::inactive(kind)));
     m.free(&node.lru.putback(&m.frames, &rotated, List::active(kind)));
     unmap(m, node, kind, batch);
+}
+
+/// Isolates the oldest active page that is due for a probe. Up to `spared` pages that are not go
+/// round the list once more; after that the oldest page is due, so that reclaim goes on.
+fn oldest_to_probe<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    kind: Kind,
+    spared: &mut usize,
+) -> Option<Pfn> {
+    let list = List::active(kind);
+    let mut rotated = FrameBatch::default();
+    let due = loop {
+        let Some(oldest) = node.lru.isolate(&m.frames, m.cpu(), list, 1).first().copied() else {
+            break None;
+        };
+        if *spared == 0 || !m.frames.probes(oldest).is_spared() {
+            break Some(oldest);
+        }
+        *spared -= 1;
+        m.frames.set_probes(oldest, m.frames.probes(oldest).spare());
+        rotated.push(oldest);
+        if rotated.len() == BATCH_PAGES_MAX {
+            put_round(m, node, list, &std::mem::take(&mut rotated));
+        }
+    };
+    put_round(m, node, list, &rotated);
+    due
+}
+
+/// Whether a page goes round the active list without a probe.
+fn is_spared<P: Platform>(m: &Machine<P>, probing: Probing, pfn: Pfn) -> bool {
+    probing == Probing::Sparing && m.frames.probes(pfn).is_spared()
+}
+
+fn put_round<P: Platform>(m: &Machine<P>, node: &Node<P>, list: List, pages: &FrameBatch) {
+    m.count(Counter::PgRotated, pages.len() as u64);
+    m.free(&node.lru.putback(&m.frames, pages, list));
 }
 
 const NONE: UnmapPage = UnmapPage {
@@ -90,7 +132,7 @@ enum Gathered {
 fn gather<'a, P: Platform>(
     m: &'a Machine<P>,
     node: &Node<P>,
-    kind: Kind,
+    (kind, probing): (Kind, Probing),
     oldest: Pfn,
     batch: &mut Batch<'a, P>,
 ) -> Gathered {
@@ -117,7 +159,11 @@ fn gather<'a, P: Platform>(
         }
         None => return Gathered::Refused,
     }
-    batch.add_neighbours(m, node, List::active(kind), (space, owner.vpn), |_| true);
+    let due = |entry: Entry| match entry.page() {
+        Page::Resident(pfn) => !is_spared(m, probing, pfn),
+        Page::Absent | Page::Swapped(_) => false,
+    };
+    batch.add_neighbours(m, node, List::active(kind), (space, owner.vpn), due);
     Gathered::Batched
 }
 

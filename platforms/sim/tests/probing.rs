@@ -1,0 +1,56 @@
+//! How often pages are unmapped to see whether they are in use: seldom if they always were, where a
+//! read costs far more than the fault.
+
+use crate::common::{device, machine, platform, setup};
+use highwater_mm::config::Readahead;
+use highwater_mm::stats::Counter;
+use highwater_mm::{Access, Config, Manager};
+use highwater_platform::{Memory, Recency};
+use highwater_sim::machine::Answer;
+use highwater_sim::{Vm, simulate};
+use highwater_units::{Prng, Vpn};
+
+const FRAMES: u32 = 2048;
+const PAGES: u64 = 8192;
+const STEPS: u64 = 200_000;
+
+/// Accesses around the middle of a space; returns how many pages were read from swap, and how often
+/// a page was mapped again.
+fn run(answer: Answer) -> (u64, u64) {
+    let whole = move |vm: &Vm| {
+        let sim =
+            platform(vm, vec![FRAMES], &[device(answer)], 2 * PAGES as u32, Recency::Unmapping);
+        let config = Config { readahead: Readahead::Off, ..Config::default() };
+        let mut manager = Manager::start(sim, config).expect("threads");
+        let space = manager.add_space(PAGES).expect("a space");
+        let mut random = Prng::new(1);
+        let mut middle = || (0..12).map(|_| random.below(PAGES)).sum::<u64>() / 12;
+        let mut before = manager.statistics();
+        for step in 0..STEPS {
+            if step == STEPS / 2 {
+                before = manager.statistics();
+            }
+            let page = middle();
+            let pin = manager.pin(space, Vpn(page), Access::Write).expect("room for all");
+            manager.platform().store(pin.pfn(), 0, page);
+        }
+        let after = manager.statistics();
+        manager.stop_kswapd();
+        manager.verify(&[]);
+        let counted = |counter| after.get(counter) - before.get(counter);
+        (counted(Counter::PswpIn), counted(Counter::PgRefault))
+    };
+    simulate(setup(machine(1, 2), 1), whole).expect("it ends").result
+}
+
+/// In memory, whole blocks are probed, each as often as its oldest page; on a device pages in use
+/// are spared, and fewer of them are lost.
+#[test]
+fn pages_that_are_always_in_use_stay_where_reads_are_slow() {
+    let (reads, mapped) = run(Answer::Asynchronous);
+    let (reads_in_memory, mapped_in_memory) = run(Answer::Synchronous);
+    println!("device: {reads} reads, {mapped} mapped again");
+    println!("memory: {reads_in_memory} reads, {mapped_in_memory} mapped again");
+    assert!(reads * 100 <= reads_in_memory * 90, "{reads} of {reads_in_memory}");
+    assert!(mapped <= 3 * mapped_in_memory, "{mapped}, {mapped_in_memory}");
+}
