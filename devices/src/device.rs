@@ -183,7 +183,14 @@ pub trait Device: Send + Sync {
         self.inner().map_or(0, |inner| inner.injected())
     }
 
-    /// Makes contents that outlive the process unreadable: it ends. Transfers fail from now on.
+    /// Whether its contents are on a server, for which a forked child has to register before its
+    /// parent ends: by [`Device::inherit`].
+    fn is_remote(&self) -> bool {
+        self.inner().is_some_and(|inner| inner.is_remote())
+    }
+
+    /// Makes contents that outlive the process unreadable: it ends. Deletes what is on a server and
+    /// no other process needs. Transfers fail from now on.
     fn forget(&self) {
         if let Some(inner) = self.inner() {
             inner.forget();

@@ -133,6 +133,10 @@ impl Device for Tier {
         self.worker.iter().for_each(Worker::resume);
     }
 
+    fn is_remote(&self) -> bool {
+        self.shared.slow.device.is_remote()
+    }
+
     fn resident(&self) -> Bytes {
         Bytes(self.shared.levels().map(|level| level.device.resident().0).sum())
     }

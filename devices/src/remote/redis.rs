@@ -1,0 +1,634 @@
+//! A swap device on a Redis or Valkey server.
+//!
+//! ```text
+//! Redis -- Arc<Shared> -- Links      up to 32 connections                      links, link, resp
+//!       |              |- Session    names of keys                            session
+//!       |              |- stored     slots with a page    written   hashes that exist
+//!       |              |- Freed      slots to be deleted                      freed
+//!       |              \- Silence    since when the server has not answered
+//!       \- Keeper        thread: deletes freed pages, extends lifetimes       keeper
+//! batch --> windows of 64 pages (window) --> one HSET or HMGET for each run, all sent at once
+//!                                       \--> answers; verdict decides what becomes of failures
+//! ```
+//! **Layout.** A hash holds the pages of 512 adjacent slots. A key for each page would take 130
+//! bytes of the server's memory beside the page, for its entry, its name and its lifetime; a field
+//! takes 50. And the lifetime of 2 MiB is extended by one request.
+//!
+//! **Repetition.** A request whose connection is lost is made again on a new one, after the server
+//! was told to drop the old one with all that it had received there: else a write that was held up
+//! could come after the next write of its slot.
+//!
+//! **Forks.** A child makes connections of its own, and reads its parent's keys. Keys live as long
+//! as one of their holders.
+//!
+//! Locks: none but that of the keeper.
+
+use crate::arena::Arena;
+use crate::device::Device;
+use crate::error::Reason;
+use crate::pool::Started;
+use crate::quota::{Lenders, SlotQuota};
+use crate::remote::freed::{Freed, GROUP, Group, members};
+use crate::remote::keeper::{Body, Keeper};
+use crate::remote::link::{Answer, Link, field};
+use crate::remote::links::{Held, Links};
+use crate::remote::login::{Login, RemoteOptions};
+use crate::remote::resp::Refusal;
+use crate::remote::server::Server;
+use crate::remote::session::{LIFETIME, SEGMENT, Session};
+use crate::remote::silence::Silence;
+use crate::remote::verdict::{Problem, Stage, Verdict, decide};
+use crate::remote::window::{Cursor, PAGES, Piece, Window};
+use crate::slot_set::SlotSet;
+use crate::spec::Spec;
+use crate::transfer::admit;
+use crate::uring::{DEPTH, Set, members as set_members};
+use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
+use highwater_units::{Bytes, PAGE_SIZE};
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::time::Duration;
+
+/// So many freed slots wake the keeper.
+const FREED_MANY: u32 = 1024;
+/// The first pause before a request is repeated, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// How long the end of a device waits for requests under way.
+const CLOSE_MAX: Duration = Duration::from_millis(500);
+/// The device's process ends.
+const ENDED: IoError = IoError::Failed(libc::ESHUTDOWN);
+
+const _: () = assert!(GROUP == SEGMENT);
+
+/// A device on a server.
+pub(crate) struct Redis {
+    info: DeviceInfo,
+    shared: Arc<Shared>,
+    quota: SlotQuota,
+    keeper: Keeper,
+}
+
+/// What the device shares with its keeper.
+pub(super) struct Shared {
+    server: Server,
+    login: Login,
+    patience: Duration,
+    slots: u32,
+    session: AtomicU64,
+    links: Links,
+    stored: Arc<SlotSet>,
+    written: Arc<SlotSet>,
+    /// `None`: the device is read-only.
+    freed: Option<Freed>,
+    silence: Silence,
+    ended: AtomicBool,
+    /// The process that has the connections.
+    owner: AtomicU32,
+}
+
+/// What became of the pieces of a window.
+type Outcomes = [Result<(), Problem>; PAGES];
+
+impl Redis {
+    /// Connects, and looks whether the server keeps what it is given.
+    pub(crate) fn open(
+        spec: &Spec,
+        server: &Server,
+        options: &RemoteOptions,
+    ) -> Result<Redis, Reason> {
+        let no_memory = |errno| Reason::from_errno("map memory", errno);
+        let login = options.login()?;
+        let server = server.clone().resolve().map_err(|_| Reason::UnknownHost)?;
+        let mut link = Link::open(&server, &login).map_err(reason)?;
+        if evicts(&link.info(b"memory").map_err(reason)?) {
+            return Err(Reason::Evicts);
+        }
+        let slots = spec.pages();
+        let session = Session::new().map_err(|errno| Reason::from_errno("draw a name", errno))?;
+        let shared = Shared {
+            server,
+            login,
+            patience: options.patience,
+            slots,
+            session: AtomicU64::new(session.0),
+            links: Links::new(),
+            stored: Arc::new(SlotSet::new(slots).map_err(no_memory)?),
+            written: Arc::new(SlotSet::new(slots.div_ceil(SEGMENT)).map_err(no_memory)?),
+            freed: Some(Freed::new(slots).map_err(no_memory)?),
+            silence: Silence::new(),
+            ended: AtomicBool::new(false),
+            owner: AtomicU32::new(std::process::id()),
+        };
+        session.hold(&mut link).map_err(reason)?;
+        if let Some(mut held) = shared.links.take() {
+            held.put(link);
+        }
+        let info = DeviceInfo {
+            name: spec.to_string(),
+            pages: slots,
+            latency: Latency::Asynchronous,
+            medium: Medium::SolidState,
+            node: None,
+            priority: None,
+            role: DeviceRole::Swap,
+            read_only: false,
+        };
+        Ok(Redis::of(info, shared))
+    }
+
+    fn of(info: DeviceInfo, shared: Shared) -> Redis {
+        let shared = Arc::new(shared);
+        let keeper = Keeper::new(&shared);
+        Redis { info, shared, quota: SlotQuota::default(), keeper }
+    }
+
+    fn admit(&self, direction: Direction, arena: Arena, io: &Io) -> Result<(), IoError> {
+        admit(&self.info, direction, arena, io)?;
+        match direction {
+            Direction::Read => Ok(()),
+            Direction::Write => self.quota.take(io),
+        }
+    }
+
+    /// Checks each transfer and sets its result. Slots that are written are used from here on.
+    fn admit_all(&self, direction: Direction, arena: Arena, batch: &mut [Io]) {
+        for io in batch {
+            io.result = self.admit(direction, arena, io);
+            if io.result.is_ok() && direction == Direction::Write {
+                let pages = io.frames.len() as u32;
+                self.shared.freed.iter().for_each(|it| it.keep(io.slot..io.slot + pages));
+                self.shared.stored.insert(io.slot, pages);
+            }
+        }
+    }
+
+    /// Makes transfers that were admitted, and waits for them.
+    ///
+    /// # Safety
+    /// As for [`Device::read`].
+    unsafe fn make_all(&self, direction: Direction, arena: Arena, batch: &mut [Io]) {
+        let mut cursor = Cursor::default();
+        while let Some(window) = cursor.window(batch) {
+            let held = self.shared.links.take();
+            let outcomes = held.ok_or(ENDED).and_then(|mut held| {
+                // SAFETY: by contract of this function.
+                unsafe { self.shared.exchange(&mut held, direction, arena, batch, &window) }
+            });
+            self.shared.report(batch, &window, outcomes);
+        }
+    }
+
+    /// Deletes what it has on the server, if no other process needs it. Nothing works afterwards.
+    fn end(&self) {
+        let shared = &self.shared;
+        if shared.owner.load(Relaxed) != std::process::id() {
+            // A forked child has copies of numbers, not of connections: they are never closed here.
+            return std::mem::forget(shared.clone());
+        }
+        if shared.ended.swap(true, SeqCst) {
+            return;
+        }
+        self.keeper.end();
+        shared.links.close(CLOSE_MAX);
+        // What cannot be deleted goes away by itself.
+        let _ = Link::open(&shared.server, &shared.login).and_then(|mut link| {
+            shared.session().release(&mut link, shared.slots.div_ceil(SEGMENT))
+        });
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    fn session(&self) -> Session {
+        Session(self.session.load(Relaxed))
+    }
+
+    fn stage(&self) -> Stage {
+        if self.ended.load(SeqCst) { Stage::Ending } else { Stage::Used }
+    }
+
+    fn decide(&self, problem: Problem) -> Verdict {
+        let silent = match problem.may_pass() {
+            true => self.silence.lasts(),
+            false => Duration::ZERO,
+        };
+        decide(problem, self.stage(), silent, self.patience)
+    }
+
+    /// Talks with the server until that succeeds, or fails for good.
+    fn converse<T>(
+        &self,
+        held: &mut Held<'_>,
+        mut talk: impl FnMut(&mut Link) -> Result<T, Problem>,
+    ) -> Result<T, IoError> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let problem = match held.link(&self.server, &self.login).and_then(&mut talk) {
+                Ok(said) => {
+                    self.silence.end();
+                    return Ok(said);
+                }
+                Err(problem) => problem,
+            };
+            if problem.ends_link() {
+                held.hang_up();
+            }
+            match self.decide(problem) {
+                Verdict::Again => std::thread::sleep(pause),
+                Verdict::Fails(error) => return Err(error),
+            }
+            pause = (2 * pause).min(PAUSE_MAX);
+        }
+    }
+
+    /// Makes the transfers of a window.
+    ///
+    /// # Safety
+    /// As for [`Device::read`], of transfers that were admitted.
+    unsafe fn exchange(
+        &self,
+        held: &mut Held<'_>,
+        direction: Direction,
+        arena: Arena,
+        batch: &[Io],
+        window: &Window,
+    ) -> Result<Outcomes, IoError> {
+        self.converse(held, |link| {
+            // SAFETY: by contract of this function.
+            unsafe { self.ask(link, direction, arena, batch, window) }?;
+            // SAFETY: as above.
+            unsafe { self.hear(link, direction, arena, batch, window) }
+        })
+    }
+
+    /// Sends the requests of a window.
+    ///
+    /// # Safety
+    /// As for [`Shared::exchange`].
+    unsafe fn ask(
+        &self,
+        link: &mut Link,
+        direction: Direction,
+        arena: Arena,
+        batch: &[Io],
+        window: &Window,
+    ) -> Result<(), Problem> {
+        let mut requests = link.requests();
+        for piece in window.pieces() {
+            let segment = piece.slot / SEGMENT;
+            let key = self.session().segment(segment);
+            let fields = (0..piece.pages).map(|page| u64::from(piece.slot % SEGMENT) + page as u64);
+            match direction {
+                Direction::Read => {
+                    requests.begin(2 + piece.pages);
+                    requests.word(b"HMGET");
+                    requests.word(key.bytes());
+                    fields.for_each(|field| requests.number(field));
+                }
+                Direction::Write => {
+                    self.written.insert(segment, 1);
+                    requests.begin(2 + 2 * piece.pages);
+                    requests.word(b"HSET");
+                    requests.word(key.bytes());
+                    for (page, field) in fields.enumerate() {
+                        requests.number(field);
+                        // SAFETY: by contract: a frame of this transfer.
+                        let from = unsafe { frame(arena, batch, piece, page) };
+                        requests.text(PAGE_SIZE).copy_from_slice(from);
+                        requests.end_text();
+                    }
+                    requests.begin(3);
+                    requests.word(b"EXPIRE");
+                    requests.word(key.bytes());
+                    requests.number(LIFETIME);
+                }
+            }
+        }
+        let collected = requests.len();
+        link.collected(collected);
+        link.send()
+    }
+
+    /// Receives the answers of a window: all of them, also behind a refusal.
+    ///
+    /// # Safety
+    /// As for [`Shared::exchange`].
+    unsafe fn hear(
+        &self,
+        link: &mut Link,
+        direction: Direction,
+        arena: Arena,
+        batch: &[Io],
+        window: &Window,
+    ) -> Result<Outcomes, Problem> {
+        let mut outcomes = [Ok(()); PAGES];
+        let busy = Problem::Refused(Refusal::Busy);
+        for (piece, outcome) in window.pieces().iter().zip(&mut outcomes) {
+            *outcome = match (direction, link.answer()?) {
+                (_, Answer::Refused(refusal)) => Err(Problem::Refused(refusal)),
+                (Direction::Write, Answer::Integer(_)) => Ok(()),
+                (Direction::Read, Answer::Array(items)) if items == piece.pages => {
+                    // SAFETY: by contract of this function.
+                    unsafe { self.take_pages(link, arena, batch, piece) }?
+                }
+                _ => return Err(Problem::Malformed),
+            };
+            if direction == Direction::Write {
+                link.answer()?;
+            }
+        }
+        if outcomes.contains(&Err(busy)) { Err(busy) } else { Ok(outcomes) }
+    }
+
+    /// Receives the pages of a piece.
+    ///
+    /// # Safety
+    /// As for [`Shared::exchange`].
+    unsafe fn take_pages(
+        &self,
+        link: &mut Link,
+        arena: Arena,
+        batch: &[Io],
+        piece: &Piece,
+    ) -> Result<Result<(), Problem>, Problem> {
+        let mut found = Ok(());
+        for page in 0..piece.pages {
+            let slot = piece.slot + page as u32;
+            // SAFETY: by contract: a frame of this transfer.
+            let to = unsafe { frame(arena, batch, piece, page) };
+            match link.answer()? {
+                Answer::Text(PAGE_SIZE) => link.take(to)?,
+                // It was never written, or freed.
+                Answer::Null if self.stored.missing(slot, 1) == 1 => to.fill(0),
+                Answer::Null => found = Err(Problem::Missing),
+                _ => return Err(Problem::Malformed),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Passes outcomes on to the batch.
+    fn report(&self, batch: &mut [Io], window: &Window, outcomes: Result<Outcomes, IoError>) {
+        for (index, piece) in window.pieces().iter().enumerate() {
+            let outcome = match outcomes.map(|outcomes| outcomes[index]) {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(problem)) => match self.decide(problem) {
+                    Verdict::Fails(error) => Err(error),
+                    Verdict::Again => unreachable!("the window was not repeated"),
+                },
+                Err(error) => Err(error),
+            };
+            let result = &mut batch[piece.io].result;
+            *result = result.and(outcome);
+        }
+    }
+
+    /// In the keeper: deletes the pages of freed slots.
+    pub(super) fn delete_freed(&self) {
+        let Some(freed) = self.freed.as_ref().filter(|freed| freed.count() > 0) else { return };
+        freed.begin();
+        for segment in 0..self.slots.div_ceil(SEGMENT) {
+            let group = freed.take(segment);
+            if members(group).next().is_some() {
+                // What cannot be deleted now is deleted at the end.
+                let _ = self.links.take().ok_or(ENDED).and_then(|mut held| {
+                    self.converse(&mut held, |link| self.delete_fields(link, segment, group))
+                });
+                freed.gone(segment);
+            }
+        }
+    }
+
+    fn delete_fields(&self, link: &mut Link, segment: u32, group: Group) -> Result<(), Problem> {
+        let mut requests = link.requests();
+        requests.begin(2 + members(group).count());
+        requests.word(b"HDEL");
+        requests.word(self.session().segment(segment).bytes());
+        members(group).for_each(|field| requests.number(field.into()));
+        let collected = requests.len();
+        link.collected(collected);
+        link.send()?;
+        link.answer().map(drop)
+    }
+
+    /// In the keeper: extends the lifetime of all keys.
+    pub(super) fn extend(&self) {
+        let Some(mut held) = self.links.take() else { return };
+        // The next time is long before their end.
+        let _ =
+            self.converse(&mut held, |link| self.session().extend(link, self.written.members()));
+    }
+
+    /// Becomes a holder of the session.
+    fn hold(&self) {
+        let Some(mut held) = self.links.take() else { return };
+        // Without it reads find the pages as long as another holder lives.
+        let _ = self.converse(&mut held, |link| self.session().hold(link));
+    }
+}
+
+/// The memory of a page of a piece.
+///
+/// # Safety
+/// As for [`Device::read`].
+unsafe fn frame<'a>(arena: Arena, batch: &[Io], piece: &Piece, page: usize) -> &'a mut [u8] {
+    let pfn = batch[piece.io].frames.at(piece.offset + page);
+    // SAFETY: an admitted transfer, for whose frames the caller vouches.
+    unsafe { slice::from_raw_parts_mut(arena.address(pfn), PAGE_SIZE) }
+}
+
+/// Whether a server with this state drops keys when it is full.
+fn evicts(info: &str) -> bool {
+    let limited = field(info, "maxmemory").is_some_and(|most| most != "0");
+    limited && field(info, "maxmemory_policy").is_some_and(|policy| policy != "noeviction")
+}
+
+fn reason(problem: Problem) -> Reason {
+    match problem {
+        Problem::Lost(errno) => Reason::Unreachable { errno },
+        Problem::Malformed => Reason::NotRedis,
+        Problem::Refused(Refusal::Denied) => Reason::Denied,
+        Problem::Refused(Refusal::Full) => Reason::ServerFull,
+        Problem::Refused(Refusal::Busy | Refusal::Other) | Problem::Missing => Reason::Unwilling,
+    }
+}
+
+impl Device for Redis {
+    fn info(&self) -> DeviceInfo {
+        self.info.clone()
+    }
+
+    fn info_mut(&mut self) -> &mut DeviceInfo {
+        &mut self.info
+    }
+
+    unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
+        self.admit_all(Direction::Read, arena, batch);
+        // SAFETY: by contract of this function.
+        unsafe { self.make_all(Direction::Read, arena, batch) };
+    }
+
+    unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
+        self.admit_all(Direction::Write, arena, batch);
+        // SAFETY: by contract of this function.
+        unsafe { self.make_all(Direction::Write, arena, batch) };
+    }
+
+    unsafe fn start(
+        &self,
+        arena: Arena,
+        direction: Direction,
+        batch: &mut [Io],
+    ) -> Option<Started> {
+        self.admit_all(direction, arena, batch);
+        let mut cursor = Cursor::default();
+        let window = cursor.window(batch);
+        let is_one = batch.len() <= DEPTH && cursor.window(batch).is_none();
+        let held = self.shared.links.take_for_later().filter(|_| is_one);
+        if let (Some(window), Some(mut held)) = (window, held) {
+            let Shared { server, login, .. } = &*self.shared;
+            let sent = held.link(server, login).and_then(|link| {
+                // SAFETY: by contract of this function.
+                unsafe { self.shared.ask(link, direction, arena, batch, &window) }
+            });
+            match sent {
+                Ok(()) => {
+                    let sent = |(index, io): (usize, &Io)| Set::from(io.result.is_ok()) << index;
+                    let left = batch.iter().enumerate().map(sent).sum();
+                    return Some(Started { index: held.leave(), direction, left, bounce: None });
+                }
+                Err(_) => held.hang_up(),
+            }
+        }
+        // SAFETY: by contract of this function.
+        unsafe { self.make_all(direction, arena, batch) };
+        None
+    }
+
+    fn is_over(&self, started: &Started) -> bool {
+        let mut held = self.shared.links.back(started.index);
+        let over = held.open().is_none_or(|link| link.is_readable());
+        // The batch is still in flight.
+        let _ = held.leave();
+        over
+    }
+
+    unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {
+        let Started { index, direction, left, .. } = started;
+        let shared = &*self.shared;
+        let mut held = shared.links.back(index);
+        set_members(left).for_each(|index| batch[index].result = Ok(()));
+        let window = Cursor::default().window(batch).expect("what was started");
+        let heard = held.open().ok_or(Problem::Malformed).and_then(|link| {
+            // SAFETY: under way since `start`, and the caller vouches for batch and frames.
+            unsafe { shared.hear(link, direction, arena, batch, &window) }
+        });
+        let outcomes = heard.or_else(|problem| {
+            if problem.ends_link() {
+                held.hang_up();
+            }
+            // SAFETY: as above.
+            unsafe { shared.exchange(&mut held, direction, arena, batch, &window) }
+        });
+        shared.report(batch, &window, outcomes);
+    }
+
+    fn discard(&self, slot: u32, pages: u32) {
+        let Some(freed) = &self.shared.freed else { return };
+        self.quota.discard(slot, pages);
+        for slot in slot..slot + pages {
+            if self.shared.stored.remove(slot, 1) == 1 && freed.add(slot).is_multiple_of(FREED_MANY)
+            {
+                self.keeper.wake();
+            }
+        }
+    }
+
+    fn vacate(&self) {
+        self.quota.put_spare();
+        let shared = &*self.shared;
+        shared.stored.clear();
+        shared.freed.iter().for_each(Freed::clear);
+        if let Some(mut held) = shared.links.take() {
+            // What cannot be deleted now is deleted at the end.
+            let _ = shared.converse(&mut held, |link| {
+                shared.session().delete(link, shared.written.members())
+            });
+        }
+        shared.written.clear();
+    }
+
+    fn is_scarce(&self) -> bool {
+        self.quota.is_scarce()
+    }
+
+    fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
+        let shared = self.quota.share(self.info.pages, next());
+        shared.map_err(|errno| Reason::from_errno("map memory", errno))
+    }
+
+    fn thread(&self) -> Option<Body> {
+        self.keeper.take_body()
+    }
+
+    /// In another process than the one that opened it, which has lost its privileges since: gets
+    /// connections and a session of its own. It is empty.
+    fn resume(&self) {
+        let (shared, here) = (&self.shared, std::process::id());
+        if shared.owner.swap(here, Relaxed) == here {
+            return;
+        }
+        shared.links.forget();
+        // Without random bytes it stays with the name that its parent gives up.
+        let session = Session::new().unwrap_or(shared.session());
+        shared.session.store(session.0, Relaxed);
+        shared.hold();
+    }
+
+    fn inherit(&self) -> Box<dyn Device> {
+        let old = &*self.shared;
+        let info = DeviceInfo { read_only: true, ..self.info.clone() };
+        let shared = Shared {
+            server: old.server.clone(),
+            login: old.login.clone(),
+            patience: old.patience,
+            slots: old.slots,
+            session: AtomicU64::new(old.session().0),
+            links: Links::new(),
+            stored: old.stored.clone(),
+            written: old.written.clone(),
+            freed: None,
+            silence: Silence::new(),
+            ended: AtomicBool::new(false),
+            owner: AtomicU32::new(std::process::id()),
+        };
+        shared.hold();
+        Box::new(Redis::of(info, shared))
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn resident(&self) -> Bytes {
+        Bytes(0)
+    }
+
+    fn tables(&self) -> Bytes {
+        Bytes(self.shared.links.bytes())
+    }
+
+    fn forget(&self) {
+        self.end();
+    }
+}
