@@ -1,6 +1,6 @@
 //! The thread of a device on a server: deletes freed pages, and extends the lifetime of the others.
 
-use crate::remote::redis::Shared;
+use crate::remote::shared::Shared;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 

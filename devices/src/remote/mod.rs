@@ -16,6 +16,7 @@ mod redis;
 mod resp;
 mod server;
 mod session;
+mod shared;
 mod silence;
 mod socket;
 mod verdict;
