@@ -1,4 +1,4 @@
-//! Swap devices: memory, plain or compressed; an unlinked file; a server; or a tier of two of these.
+//! Swap devices: memory, plain or compressed; an unlinked file; a server; a tier of two of these.
 //!
 //! ```text
 //! Area: Spec, priority

@@ -40,7 +40,8 @@ pub fn open_with(spec: &Spec, options: &OpenOptions) -> Result<Box<dyn Device>, 
     open_wrapped(spec, options, &|device| device)
 }
 
-/// [`open_with`], with each file and server in a device of the caller's, which sees it as it is stored.
+/// [`open_with`], with each file and server in a device of the caller's, which sees it as it is
+/// stored.
 ///
 /// # Errors
 /// As [`open`].

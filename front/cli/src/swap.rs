@@ -102,7 +102,7 @@ fn remedy(reason: &Reason) -> &'static str {
         Reason::UnknownHost => "correct the name, or give an address",
         Reason::NotRedis => "correct the port, or the path",
         Reason::Denied => {
-            "set HIGHWATER_REDIS_USER, and HIGHWATER_REDIS_PASSWORD or HIGHWATER_REDIS_PASSWORD_FILE"
+            "correct HIGHWATER_REDIS_USER and HIGHWATER_REDIS_PASSWORD, or the password's file"
         }
         Reason::Evicts => "set its maxmemory-policy to noeviction",
         Reason::ServerFull => "raise its maxmemory, or delete keys",

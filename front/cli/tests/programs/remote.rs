@@ -169,7 +169,6 @@ fn a_server_that_cannot_be_used_is_refused_before_the_program_runs() {
     for (swap, options, variable, part) in [
         (&missing[..], &[][..], none, "cannot be reached: No such file or directory"),
         ("redis:127.0.0.1:1:16M", &[], none, "cannot be reached: Connection refused"),
-        ("redis:host.invalid:1:16M", &[], none, "host \"host.invalid\" has no address"),
         (&swap, &[], none, "accepts no such user and password"),
         (&swap, &["--seal", "off"], right, "always sealed"),
         (&swap, &["--remote-patience", "0"], right, "not a number of seconds"),
