@@ -36,7 +36,7 @@ use crate::remote::login::RemoteOptions;
 use crate::remote::resp::Refusal;
 use crate::remote::server::Server;
 use crate::remote::session::{SEGMENT, Session};
-use crate::remote::shared::{ENDED, Shared};
+use crate::remote::shared::{ENDED, Shared, Transfers};
 use crate::remote::silence::Silence;
 use crate::remote::verdict::Problem;
 use crate::remote::window::Cursor;
@@ -149,9 +149,10 @@ impl Redis {
         let mut cursor = Cursor::default();
         while let Some(window) = cursor.window(batch) {
             let held = self.shared.links.take();
+            let transfers = Transfers { direction, arena, batch, window: &window };
             let outcomes = held.ok_or(ENDED).and_then(|mut held| {
                 // SAFETY: by contract of this function.
-                unsafe { self.shared.exchange(&mut held, direction, arena, batch, &window) }
+                unsafe { self.shared.exchange(&mut held, transfers) }
             });
             self.shared.report(batch, &window, outcomes);
         }
@@ -232,9 +233,10 @@ impl Device for Redis {
         let held = self.shared.links.take_for_later().filter(|_| is_one);
         if let (Some(window), Some(mut held)) = (window, held) {
             let Shared { server, login, .. } = &*self.shared;
+            let transfers = Transfers { direction, arena, batch, window: &window };
             let sent = held.link(server, login).and_then(|link| {
                 // SAFETY: by contract of this function.
-                unsafe { self.shared.ask(link, direction, arena, batch, &window) }
+                unsafe { self.shared.ask(link, transfers) }
             });
             match sent {
                 Ok(()) => {
@@ -264,16 +266,17 @@ impl Device for Redis {
         let mut held = shared.links.back(index);
         set_members(left).for_each(|index| batch[index].result = Ok(()));
         let window = Cursor::default().window(batch).expect("what was started");
+        let transfers = Transfers { direction, arena, batch, window: &window };
         let heard = held.open().ok_or(Problem::Malformed).and_then(|link| {
             // SAFETY: under way since `start`, and the caller vouches for batch and frames.
-            unsafe { shared.hear(link, direction, arena, batch, &window) }
+            unsafe { shared.hear(link, transfers) }
         });
         let outcomes = heard.or_else(|problem| {
             if problem.ends_link() {
                 held.hang_up();
             }
             // SAFETY: as above.
-            unsafe { shared.exchange(&mut held, direction, arena, batch, &window) }
+            unsafe { shared.exchange(&mut held, transfers) }
         });
         shared.report(batch, &window, outcomes);
     }

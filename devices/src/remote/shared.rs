@@ -48,6 +48,15 @@ pub(super) struct Shared {
     pub(super) owner: AtomicU32,
 }
 
+/// Transfers of a window, which were admitted.
+#[derive(Clone, Copy)]
+pub(super) struct Transfers<'a> {
+    pub(super) direction: Direction,
+    pub(super) arena: Arena,
+    pub(super) batch: &'a [Io],
+    pub(super) window: &'a Window,
+}
+
 /// What became of the pieces of a window.
 pub(super) type Outcomes = [Result<(), Problem>; PAGES];
 
@@ -97,20 +106,17 @@ impl Shared {
     /// Makes the transfers of a window.
     ///
     /// # Safety
-    /// As for [`Device::read`], of transfers that were admitted.
+    /// As for [`crate::Device::read`].
     pub(super) unsafe fn exchange(
         &self,
         held: &mut Held<'_>,
-        direction: Direction,
-        arena: Arena,
-        batch: &[Io],
-        window: &Window,
+        transfers: Transfers<'_>,
     ) -> Result<Outcomes, IoError> {
         self.converse(held, |link| {
             // SAFETY: by contract of this function.
-            unsafe { self.ask(link, direction, arena, batch, window) }?;
+            unsafe { self.ask(link, transfers) }?;
             // SAFETY: as above.
-            unsafe { self.hear(link, direction, arena, batch, window) }
+            unsafe { self.hear(link, transfers) }
         })
     }
 
@@ -121,17 +127,14 @@ impl Shared {
     pub(super) unsafe fn ask(
         &self,
         link: &mut Link,
-        direction: Direction,
-        arena: Arena,
-        batch: &[Io],
-        window: &Window,
+        transfers: Transfers<'_>,
     ) -> Result<(), Problem> {
         let mut requests = link.requests();
-        for piece in window.pieces() {
+        for piece in transfers.window.pieces() {
             let segment = piece.slot / SEGMENT;
             let key = self.session().segment(segment);
             let fields = (0..piece.pages).map(|page| u64::from(piece.slot % SEGMENT) + page as u64);
-            match direction {
+            match transfers.direction {
                 Direction::Read => {
                     requests.begin(2 + piece.pages);
                     requests.word(b"HMGET");
@@ -146,7 +149,7 @@ impl Shared {
                     for (page, field) in fields.enumerate() {
                         requests.number(field);
                         // SAFETY: by contract: a frame of this transfer.
-                        let from = unsafe { frame(arena, batch, piece, page) };
+                        let from = unsafe { transfers.frame(piece, page) };
                         requests.text(PAGE_SIZE).copy_from_slice(from);
                         requests.end_text();
                     }
@@ -169,11 +172,9 @@ impl Shared {
     pub(super) unsafe fn hear(
         &self,
         link: &mut Link,
-        direction: Direction,
-        arena: Arena,
-        batch: &[Io],
-        window: &Window,
+        transfers: Transfers<'_>,
     ) -> Result<Outcomes, Problem> {
+        let Transfers { direction, window, .. } = transfers;
         let mut outcomes = [Ok(()); PAGES];
         let busy = Problem::Refused(Refusal::Busy);
         for (piece, outcome) in window.pieces().iter().zip(&mut outcomes) {
@@ -182,7 +183,7 @@ impl Shared {
                 (Direction::Write, Answer::Integer(_)) => Ok(()),
                 (Direction::Read, Answer::Array(items)) if items == piece.pages => {
                     // SAFETY: by contract of this function.
-                    unsafe { self.take_pages(link, arena, batch, piece) }?
+                    unsafe { self.take_pages(link, transfers, piece) }?
                 }
                 _ => return Err(Problem::Malformed),
             };
@@ -200,15 +201,14 @@ impl Shared {
     unsafe fn take_pages(
         &self,
         link: &mut Link,
-        arena: Arena,
-        batch: &[Io],
+        transfers: Transfers<'_>,
         piece: &Piece,
     ) -> Result<Result<(), Problem>, Problem> {
         let mut found = Ok(());
         for page in 0..piece.pages {
             let slot = piece.slot + page as u32;
             // SAFETY: by contract: a frame of this transfer.
-            let to = unsafe { frame(arena, batch, piece, page) };
+            let to = unsafe { transfers.frame(piece, page) };
             match link.answer()? {
                 Answer::Text(PAGE_SIZE) => link.take(to)?,
                 // It was never written, or freed.
@@ -285,12 +285,14 @@ impl Shared {
     }
 }
 
-/// The memory of a page of a piece.
-///
-/// # Safety
-/// As for [`Device::read`].
-unsafe fn frame<'a>(arena: Arena, batch: &[Io], piece: &Piece, page: usize) -> &'a mut [u8] {
-    let pfn = batch[piece.io].frames.at(piece.offset + page);
-    // SAFETY: an admitted transfer, for whose frames the caller vouches.
-    unsafe { slice::from_raw_parts_mut(arena.address(pfn), PAGE_SIZE) }
+impl Transfers<'_> {
+    /// The memory of a page of a piece.
+    ///
+    /// # Safety
+    /// As for [`crate::Device::read`].
+    unsafe fn frame<'a>(self, piece: &Piece, page: usize) -> &'a mut [u8] {
+        let pfn = self.batch[piece.io].frames.at(piece.offset + page);
+        // SAFETY: an admitted transfer, for whose frames the caller vouches.
+        unsafe { slice::from_raw_parts_mut(self.arena.address(pfn), PAGE_SIZE) }
+    }
 }
