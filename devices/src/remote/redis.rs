@@ -83,13 +83,15 @@ impl Redis {
             return Err(Reason::Evicts);
         }
         let slots = spec.pages();
-        let session = Session::new().map_err(|errno| Reason::from_errno("draw a name", errno))?;
+        let draw = || Session::new().map_err(|errno| Reason::from_errno("draw a name", errno));
+        let (session, Session(holder)) = (draw()?, draw()?);
         let shared = Shared {
             server,
             login,
             patience: options.patience,
             slots,
             session: AtomicU64::new(session.0),
+            holder,
             links: Links::new(),
             stored: Arc::new(SlotSet::new(slots).map_err(no_memory)?),
             written: Arc::new(SlotSet::new(slots.div_ceil(SEGMENT)).map_err(no_memory)?),
@@ -98,7 +100,7 @@ impl Redis {
             ended: AtomicBool::new(false),
             owner: AtomicU32::new(std::process::id()),
         };
-        session.hold(&mut link).map_err(reason)?;
+        session.hold(&mut link, holder).map_err(reason)?;
         if let Some(mut held) = shared.links.take() {
             held.put(link);
         }
@@ -172,7 +174,7 @@ impl Redis {
         shared.links.close(CLOSE_MAX);
         // What cannot be deleted goes away by itself.
         let _ = Link::open(&shared.server, &shared.login).and_then(|mut link| {
-            shared.session().release(&mut link, shared.slots.div_ceil(SEGMENT))
+            shared.session().release(&mut link, shared.holder, shared.slots.div_ceil(SEGMENT))
         });
     }
 }
@@ -334,7 +336,7 @@ impl Device for Redis {
     }
 
     fn inherit(&self) -> Box<dyn Device> {
-        let old = &*self.shared;
+        let (old, here) = (&*self.shared, std::process::id());
         let info = DeviceInfo { read_only: true, ..self.info.clone() };
         let shared = Shared {
             server: old.server.clone(),
@@ -342,13 +344,14 @@ impl Device for Redis {
             patience: old.patience,
             slots: old.slots,
             session: AtomicU64::new(old.session().0),
+            holder: Session::new().map_or(here.into(), |Session(holder)| holder),
             links: Links::new(),
             stored: old.stored.clone(),
             written: old.written.clone(),
             freed: None,
             silence: Silence::new(),
             ended: AtomicBool::new(false),
-            owner: AtomicU32::new(std::process::id()),
+            owner: AtomicU32::new(here),
         };
         shared.hold();
         Box::new(Redis::of(info, shared))

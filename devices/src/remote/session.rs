@@ -1,7 +1,7 @@
 //! What a device has in a server: names of keys, and how all of them go away.
 //!
 //! ```text
-//! highwater:{ID}:holders   how many processes use the pages: the one that writes, and its children
+//! highwater:{ID}:holders   a set of processes: the one that writes, and children that read
 //! highwater:{ID}:N         a hash: the pages of slots 512 N to 512 N + 511, by slot - 512 N
 //! ```
 //! ID is random, and the part in braces keeps all keys on one node of a cluster. The last holder
@@ -70,10 +70,10 @@ impl Session {
         key
     }
 
-    /// Becomes one more holder.
-    pub(super) fn hold(self, link: &mut Link) -> Result<(), Problem> {
+    /// Adds a holder: a number of its own.
+    pub(super) fn hold(self, link: &mut Link, holder: u64) -> Result<(), Problem> {
         let key = self.key(format_args!("holders"));
-        whole(link.ask(&[b"INCR", key.bytes()])?)?;
+        whole(link.ask(&[b"SADD", key.bytes(), &holder.to_ne_bytes()])?)?;
         self.extend(link, std::iter::empty())
     }
 
@@ -103,18 +103,19 @@ impl Session {
         Ok(())
     }
 
-    /// Is no holder any more. The last one deletes the keys of all `segments`.
-    pub(super) fn release(self, link: &mut Link, segments: u32) -> Result<(), Problem> {
+    /// Removes a holder. The last one deletes the keys of all `segments`.
+    pub(super) fn release(
+        self,
+        link: &mut Link,
+        holder: u64,
+        segments: u32,
+    ) -> Result<(), Problem> {
         let key = self.key(format_args!("holders"));
-        let left = match link.ask(&[b"DECR", key.bytes()])? {
-            Answer::Integer(left) => left,
-            _ => 0,
-        };
-        if left > 0 {
-            return Ok(());
+        whole(link.ask(&[b"SREM", key.bytes(), &holder.to_ne_bytes()])?)?;
+        match link.ask(&[b"SCARD", key.bytes()])? {
+            Answer::Integer(0) => self.delete(link, 0..segments),
+            _ => Ok(()),
         }
-        whole(link.ask(&[b"UNLINK", key.bytes()])?)?;
-        self.delete(link, 0..segments)
     }
 
     /// Deletes the keys of segments.

@@ -37,6 +37,8 @@ pub(super) struct Shared {
     pub(super) patience: Duration,
     pub(super) slots: u32,
     pub(super) session: AtomicU64,
+    /// Its number among the holders of the session.
+    pub(super) holder: u64,
     pub(super) links: Links,
     pub(super) stored: Arc<SlotSet>,
     pub(super) written: Arc<SlotSet>,
@@ -191,7 +193,11 @@ impl Shared {
                 link.answer()?;
             }
         }
-        if outcomes.contains(&Err(busy)) { Err(busy) } else { Ok(outcomes) }
+        if outcomes.contains(&Err(busy)) {
+            return Err(busy);
+        }
+        self.silence.end();
+        Ok(outcomes)
     }
 
     /// Receives the pages of a piece.
@@ -281,7 +287,7 @@ impl Shared {
     pub(super) fn hold(&self) {
         let Some(mut held) = self.links.take() else { return };
         // Without it reads find the pages as long as another holder lives.
-        let _ = self.converse(&mut held, |link| self.session().hold(link));
+        let _ = self.converse(&mut held, |link| self.session().hold(link, self.holder));
     }
 }
 
