@@ -91,11 +91,11 @@ fn sort_and_forks_on_a_server() {
     let Some(server) = Server::start(&place, &[]) else { return };
     random_lines(&place.path("text"), 8 * MIB);
     let sort = program("sort", &["-S", "64M", "--parallel=2", "text"]);
-    let forks = place.c_program("forks", &["24"]);
+    let forks = place.c_program("forks", &["12"]);
     for (what, program, swap, memory) in [
         ("sort", &sort, server.swap(), "6M"),
         ("sort, tier", &sort, format!("tier:zram:4M+{}", server.swap()), "6M"),
-        ("forks", &forks, server.swap(), "8M"),
+        ("forks", &forks, server.swap(), "6M"),
     ] {
         let unlimited = place.run(program).expect_success(what);
         let mut command = highwater();
