@@ -15,7 +15,7 @@
 //! takes 50. And the lifetime of 2 MiB is extended by one request.
 //!
 //! **Repetition.** A request whose connection is lost is made again on a new one, after the server
-//! was told to drop the old one with all that it had received there: else a write that was held up
+//! was made to drop the old one with all that it had received there: else a write that was held up
 //! could come after the next write of its slot.
 //!
 //! **Forks.** A child makes connections of its own, and reads its parent's keys. Keys live as long
