@@ -254,6 +254,7 @@ fn a_forked_child_reads_on_after_its_parent_has_ended() {
     let frames = Frames::new(SLOTS);
     fill(&*device, &frames, 64).unwrap();
     let (mut here, mut there) = UnixStream::pair().unwrap();
+    device.pause();
     // SAFETY: the child makes system calls and allocates, and leaves by _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -271,6 +272,7 @@ fn a_forked_child_reads_on_after_its_parent_has_ended() {
         // SAFETY: ends the child without running what belongs to the parent.
         unsafe { libc::_exit(i32::from(!(right && refused))) };
     }
+    device.resume();
     here.read_exact(&mut [0]).unwrap();
     assert_eq!(server.ask("DBSIZE"), ":2");
     device.forget();
