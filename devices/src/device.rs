@@ -128,8 +128,8 @@ pub trait Device: Send + Sync {
         self.inner().map_or(Ok(()), |inner| inner.sync())
     }
 
-    /// The body of the device's background thread, at the first call; `None` if it has none. The
-    /// caller starts the thread, which ends when the device is dropped.
+    /// The body of one of the device's background threads; `None`: all have been returned. The
+    /// caller starts the threads, which end when the device is dropped.
     fn thread(&self) -> Option<Box<dyn FnOnce() + Send>> {
         self.inner().and_then(|inner| inner.thread())
     }

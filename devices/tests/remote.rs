@@ -225,6 +225,15 @@ fn threads_find_what_they_wrote_while_the_server_drops_their_connections() {
     server.await_keys(":0");
 }
 
+/// One thread writes cold pages back, the other keeps what is on the server.
+#[test]
+fn a_tier_over_a_server_has_the_threads_of_both() {
+    let Some(server) = Server::start(&[]) else { return };
+    let spec = Spec::parse(&format!("tier:ram:1M+{}", server.spec())).unwrap();
+    let device = open_with(&spec, &OpenOptions::default()).unwrap();
+    assert_eq!(std::iter::from_fn(|| device.thread()).count(), 2);
+}
+
 #[test]
 fn blocks_and_slots_that_were_never_written() {
     let Some(server) = Server::start(&[]) else { return };

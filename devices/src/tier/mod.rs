@@ -120,7 +120,8 @@ impl Device for Tier {
     }
 
     fn thread(&self) -> Option<Body> {
-        self.worker.as_ref().and_then(Worker::take_body)
+        let own = self.worker.as_ref().and_then(Worker::take_body);
+        own.or_else(|| self.shared.slow.device.thread())
     }
 
     fn pause(&self) {
