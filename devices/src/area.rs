@@ -1,8 +1,9 @@
 //! A swap area: a device and its options, `SPEC[,priority=N][,rotational=0|1]`.
 
 use crate::device::Device;
-use crate::error::OpenError;
-use crate::open::{FileOptions, open_wrapped};
+use crate::error::{OpenError, Reason};
+use crate::open::{OpenOptions, open_wrapped};
+use crate::remote::RemoteOptions;
 use crate::seal::Seal;
 use crate::spec::{Injection, Spec};
 use highwater_platform::Medium;
@@ -75,25 +76,28 @@ impl Area {
         Ok(())
     }
 
-    /// Opens its device.
+    /// Opens its device; a server as this process's environment says.
     ///
     /// # Errors
     /// As [`open`](crate::open).
     pub fn open(&self, seal: Seal) -> Result<Box<dyn Device>, OpenError> {
-        self.open_wrapped(seal, &|device| device)
+        let bad = |_| OpenError { spec: self.spec.clone(), reason: Reason::BadVariable };
+        self.open_wrapped(seal, &RemoteOptions::from_env().map_err(bad)?, &|device| device)
     }
 
-    /// Opens its device, with each file in a device of the caller's, which sees it as it is stored.
+    /// Opens its device, with each file and server in a device of the caller's, which sees it as it
+    /// is stored.
     ///
     /// # Errors
     /// As [`open`](crate::open).
     pub fn open_wrapped(
         &self,
         seal: Seal,
+        remote: &RemoteOptions,
         wrap: &dyn Fn(Box<dyn Device>) -> Box<dyn Device>,
     ) -> Result<Box<dyn Device>, OpenError> {
-        let mut device =
-            open_wrapped(&self.spec, FileOptions { seal, ..FileOptions::default() }, wrap)?;
+        let options = OpenOptions { seal, remote: remote.clone(), ..OpenOptions::default() };
+        let mut device = open_wrapped(&self.spec, &options, wrap)?;
         let info = device.info_mut();
         info.priority = self.priority;
         info.medium = self.medium.unwrap_or(info.medium);

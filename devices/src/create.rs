@@ -37,9 +37,11 @@ pub(crate) fn create(spec: &Spec) -> Result<File, Reason> {
     let file = match spec {
         Spec::Dir { path, .. } => create_unnamed(path),
         Spec::File { path, .. } => create_hidden(|| path.clone()),
-        Spec::Ram { .. } | Spec::Zram { .. } | Spec::Tier { .. } | Spec::Flaky { .. } => {
-            Err(io::Error::from_raw_os_error(libc::EINVAL))
-        }
+        Spec::Ram { .. }
+        | Spec::Zram { .. }
+        | Spec::Redis { .. }
+        | Spec::Tier { .. }
+        | Spec::Flaky { .. } => Err(io::Error::from_raw_os_error(libc::EINVAL)),
     };
     let file = file.map_err(|error| Reason::from_io("create the file", &error))?;
     check_size(&file, spec.size())?;

@@ -128,8 +128,8 @@ pub trait Device: Send + Sync {
         self.inner().map_or(Ok(()), |inner| inner.sync())
     }
 
-    /// The body of the device's background thread, at the first call; `None` if it has none. The
-    /// caller starts the thread, which ends when the device is dropped.
+    /// The body of one of the device's background threads; `None`: all have been returned. The
+    /// caller starts the threads, which end when the device is dropped.
     fn thread(&self) -> Option<Box<dyn FnOnce() + Send>> {
         self.inner().and_then(|inner| inner.thread())
     }
@@ -183,7 +183,14 @@ pub trait Device: Send + Sync {
         self.inner().map_or(0, |inner| inner.injected())
     }
 
-    /// Makes contents that outlive the process unreadable: it ends. Transfers fail from now on.
+    /// Whether its contents are on a server, for which a forked child has to register before its
+    /// parent ends: by [`Device::inherit`].
+    fn is_remote(&self) -> bool {
+        self.inner().is_some_and(|inner| inner.is_remote())
+    }
+
+    /// Makes contents that outlive the process unreadable: it ends. Deletes what is on a server and
+    /// no other process needs. Transfers fail from now on.
     fn forget(&self) {
         if let Some(inner) = self.inner() {
             inner.forget();

@@ -43,6 +43,32 @@ pub enum Reason {
     FileTooLarge,
     /// The system grants no memory or address space of that size.
     NoMemory,
+    /// The server cannot be reached.
+    Unreachable {
+        /// The operating system's error number.
+        errno: i32,
+    },
+    /// The server's name has no address.
+    UnknownHost,
+    /// What answers is no Redis or Valkey server.
+    NotRedis,
+    /// The server accepts no such user and password.
+    Denied,
+    /// The server drops keys when it is full.
+    Evicts,
+    /// The server is full.
+    ServerFull,
+    /// The server is starting, or refuses commands that are needed.
+    Unwilling,
+    /// Pages on a server are to stay unencrypted.
+    Unsealed,
+    /// A variable of the environment has a bad value.
+    BadVariable,
+    /// The file with the password cannot be read.
+    PasswordFile {
+        /// The operating system's error number; `None`: it is not UTF-8.
+        errno: Option<i32>,
+    },
     /// Anything else.
     Failed {
         /// The step that failed.
@@ -91,6 +117,31 @@ impl fmt::Display for Reason {
             Reason::FileTooLarge => f.write_str("too large for a file on this file system"),
             Reason::NoMemory => {
                 f.write_str("the system grants no memory of that size (overcommit or ulimit -v)")
+            }
+            Reason::Unreachable { errno } => {
+                let error = io::Error::from_raw_os_error(*errno);
+                write!(f, "the server cannot be reached: {error}")
+            }
+            Reason::UnknownHost => f.write_str("the server's name has no address"),
+            Reason::NotRedis => {
+                f.write_str("what answers there is neither a Redis nor a Valkey server")
+            }
+            Reason::Denied => f.write_str("the server accepts no such user and password"),
+            Reason::Evicts => {
+                f.write_str("the server drops keys when it is full (its maxmemory-policy)")
+            }
+            Reason::ServerFull => f.write_str("the server is full (its maxmemory)"),
+            Reason::Unwilling => {
+                f.write_str("the server is starting, or refuses commands that swap needs")
+            }
+            Reason::Unsealed => f.write_str("pages on a server are always sealed"),
+            Reason::BadVariable => f.write_str(
+                "HIGHWATER_REMOTE_PATIENCE is no number of seconds, or HIGHWATER_REDIS_USER or \
+                 HIGHWATER_REDIS_PASSWORD no UTF-8",
+            ),
+            Reason::PasswordFile { errno } => {
+                let error = io::Error::from_raw_os_error(errno.unwrap_or(libc::EILSEQ));
+                write!(f, "HIGHWATER_REDIS_PASSWORD_FILE cannot be read: {error}")
             }
             Reason::Failed { step, errno } => {
                 write!(f, "cannot {step}: {}", io::Error::from_raw_os_error(*errno))

@@ -1,4 +1,4 @@
-//! Swap devices: memory, plain or compressed; an unlinked file; or a tier of two of these.
+//! Swap devices: memory, plain or compressed; an unlinked file; a server; a tier of two of these.
 //!
 //! ```text
 //! Area: Spec, priority
@@ -11,11 +11,12 @@
 //!                 |   |- Tail         the last page of a file that existed, if it is partial
 //!                 |   |- Room         blocks of the file system, allocated before they are written
 //!                 |   '- plain        preadv and pwritev, without a ring (transfer)
+//!                 |- Redis            pages on a Redis or Valkey server (remote)
 //!                 |- Sealed           another device, encrypted and authenticated
 //!                 |- Flaky            another device, with injected faults, for tests
 //!                 |- Part             a range of another device
 //!                 |- Quota            room that the devices of several processes share
-//!                 '- Tier             Ram or Zram over a FileDevice, and a thread for write-back
+//!                 '- Tier             Ram or Zram over a slow device, and a thread for write-back
 //! ```
 //! **A new kind of device** touches three places. Its file implements the trait [`Device`]
 //! (`device.rs`; `ram.rs` is the shortest example). `spec.rs` gets a variant of [`Spec`] with its
@@ -46,6 +47,7 @@ mod part;
 mod pool;
 mod quota;
 mod ram;
+mod remote;
 mod room;
 mod seal;
 mod size;
@@ -68,9 +70,10 @@ pub use existing::{FileError, open_file};
 pub use file::Submission;
 pub use flaky::{FaultKind, FaultPlan, Faults, When};
 pub use highwater_platform::FileAccess;
-pub use open::{FileOptions, flaky, open, open_with, open_wrapped, part, tier};
+pub use open::{OpenOptions, flaky, open, open_with, open_wrapped, part, tier};
 pub use pool::Started;
 pub use quota::{Lender, Lenders};
+pub use remote::{RemoteOptions, Secret, Server, seconds};
 pub use seal::Seal;
 pub use size::size;
 pub use spec::{Algorithm, Injection, SIZE_MAX, SIZE_MIN, Spec};

@@ -6,19 +6,22 @@ use crate::file::{FileDevice, Submission};
 use crate::flaky::{Faults, Flaky};
 use crate::part::Part;
 use crate::ram::Ram;
+use crate::remote::{Redis, RemoteOptions};
 use crate::seal::{Seal, Sealed};
 use crate::spec::Spec;
 use crate::tier::Tier;
 use crate::zram::Zram;
 use std::sync::Arc;
 
-/// How files are used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FileOptions {
-    /// How transfers reach them.
+/// How files and servers are used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// How transfers reach files.
     pub submission: Submission,
-    /// Whether they are encrypted.
+    /// Whether files are encrypted. What is on a server always is.
     pub seal: Seal,
+    /// How servers are reached.
+    pub remote: RemoteOptions,
 }
 
 /// Opens a device. It is empty, and leaves nothing behind however the process ends.
@@ -26,24 +29,25 @@ pub struct FileOptions {
 /// # Errors
 /// The reason, in one line.
 pub fn open(spec: &Spec) -> Result<Box<dyn Device>, OpenError> {
-    open_with(spec, FileOptions::default())
+    open_with(spec, &OpenOptions::default())
 }
 
-/// [`open`] with a choice of how files are used.
+/// [`open`] with a choice of how files and servers are used.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_with(spec: &Spec, options: FileOptions) -> Result<Box<dyn Device>, OpenError> {
+pub fn open_with(spec: &Spec, options: &OpenOptions) -> Result<Box<dyn Device>, OpenError> {
     open_wrapped(spec, options, &|device| device)
 }
 
-/// [`open_with`], with each file in a device of the caller's, which sees it as it is stored.
+/// [`open_with`], with each file and server in a device of the caller's, which sees it as it is
+/// stored.
 ///
 /// # Errors
 /// As [`open`].
 pub fn open_wrapped(
     spec: &Spec,
-    options: FileOptions,
+    options: &OpenOptions,
     wrap: &dyn Fn(Box<dyn Device>) -> Box<dyn Device>,
 ) -> Result<Box<dyn Device>, OpenError> {
     let device = match spec {
@@ -56,13 +60,21 @@ pub fn open_wrapped(
                 Seal::Off => file,
             }
         }
+        Spec::Redis { server, .. } => match options.seal {
+            Seal::On => Redis::open(spec, server, &options.remote)
+                .map(boxed)
+                .map(wrap)
+                .and_then(Sealed::new)
+                .map(boxed),
+            Seal::Off => Err(Reason::Unsealed),
+        },
         Spec::Flaky { faults, device } => {
             let inject =
                 |device: Box<dyn Device>| flaky(device.into(), Arc::new(Faults::new(faults)));
-            let is_file = device.is_file();
-            let wrap = |file| wrap(if is_file { inject(file) } else { file });
+            let is_outside = device.is_outside();
+            let wrap = |file| wrap(if is_outside { inject(file) } else { file });
             let opened = open_wrapped(device, options, &wrap)?;
-            Ok(if is_file { opened } else { inject(opened) })
+            Ok(if is_outside { opened } else { inject(opened) })
         }
         Spec::Tier { fast, slow } => {
             let [fast, slow] = [fast, slow].map(|level| open_wrapped(level, options, wrap));

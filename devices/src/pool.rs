@@ -67,12 +67,13 @@ impl Pool {
     }
 }
 
-/// A batch in flight on a ring, whose place stays taken.
+/// A batch in flight on a ring or a connection, whose place stays taken.
 #[must_use]
 pub struct Started {
-    index: u32,
+    /// The place of its ring, or connection.
+    pub(crate) index: u32,
     pub(crate) direction: Direction,
-    /// The transfers that went to the ring.
+    /// The transfers that went there.
     pub(crate) left: Set,
     /// The bounce pages of a sealed write.
     pub(crate) bounce: Option<u32>,

@@ -29,6 +29,15 @@ impl SlotSet {
         bits(slot, pages).map(|bits| added(bits).count_ones()).sum()
     }
 
+    /// The slots of the set, in order.
+    pub(crate) fn members(&self) -> impl Iterator<Item = u32> {
+        let words = (0..).zip(self.0.iter());
+        words.flat_map(|(index, word)| {
+            let slot = move |bit: usize| index * 64 + bit as u32;
+            crate::uring::members(word.load(Relaxed)).map(slot)
+        })
+    }
+
     /// Removes all slots.
     pub(crate) fn clear(&self) {
         let taken = self.0.iter().filter(|word| word.load(Relaxed) != 0);
@@ -88,6 +97,7 @@ mod tests {
                 assert_eq!(set.remove(slot, pages), there);
                 model.retain(|slot| !slots.contains(slot));
             }
+            assert!(set.members().eq(model.iter().copied()));
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Specifications of devices: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
-//! `dir:PATH:SIZE`, `tier:FAST+SLOW`; for tests also `flaky:FAULTS+SPEC`.
+//! `dir:PATH:SIZE`, `redis:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`, `tier:FAST+SLOW`; for tests
+//! also `flaky:FAULTS+SPEC`.
 
 use crate::flaky::FaultPlan;
+use crate::remote::Server;
 use crate::size::size;
 use highwater_units::Bytes;
 use std::fmt;
@@ -17,10 +19,15 @@ pub const SIZE_MAX: Bytes = Bytes(1 << 44);
 const SEPARATOR: char = ';';
 /// Slots of a `zram:` device for each page of its size.
 const ZRAM_SLOTS_PER_PAGE: u32 = 3;
-const KINDS: &str = "ram:SIZE, zram:SIZE[:lz4|zstd], file:PATH:SIZE, dir:PATH:SIZE, tier:FAST+SLOW";
+const KINDS: &str = "ram:SIZE, zram:SIZE[:lz4|zstd], file:PATH:SIZE, dir:PATH:SIZE, \
+                     redis:HOST:PORT:SIZE, redis+unix:PATH:SIZE, tier:FAST+SLOW";
 /// Between the levels of a tier. The fast level has no path, so the path of the slow one may hold
 /// it.
 const LEVELS: char = '+';
+
+/// `ps` shows command lines.
+const CREDENTIALS: &str = "user and password are given by HIGHWATER_REDIS_USER, and by \
+                           HIGHWATER_REDIS_PASSWORD or HIGHWATER_REDIS_PASSWORD_FILE";
 
 /// A device to be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,11 +58,18 @@ pub enum Spec {
         /// The file's size.
         size: Bytes,
     },
+    /// A Redis or Valkey server.
+    Redis {
+        /// Where it listens.
+        server: Server,
+        /// The most that the pages take, without what the server needs for them.
+        size: Bytes,
+    },
     /// Two devices: pages that stay cold on the fast one are written back to the slow one.
     Tier {
         /// Memory, plain or compressed.
         fast: Box<Spec>,
-        /// A file.
+        /// A file or a server.
         slow: Box<Spec>,
     },
     /// A device whose transfers fail, for tests.
@@ -98,8 +112,9 @@ impl Algorithm {
 }
 
 impl Spec {
-    /// Reads `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`, `dir:PATH:SIZE`, or
-    /// `tier:FAST+SLOW` of one of the first two and one of the others. SIZE is a number with a
+    /// Reads `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`, `dir:PATH:SIZE`,
+    /// `redis:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`, or `tier:FAST+SLOW` of one of the first two
+    /// and one of the others. SIZE is a number with a
     /// binary unit (64M, 1.5G, 1GiB) and is cut to whole pages; PATH may contain ':' but no ';'.
     ///
     /// # Errors
@@ -121,22 +136,26 @@ impl Spec {
             }
             Injection::Refused | Injection::Allowed => Ok(spec),
         });
-        parsed.map_err(|message| format!("swap {text:?}: {message}"))
+        parsed.map_err(|message| format!("swap {:?}: {message}", shown(text)))
     }
 
     fn is_flaky(&self) -> bool {
         match self {
             Spec::Flaky { .. } => true,
             Spec::Tier { fast, slow } => fast.is_flaky() || slow.is_flaky(),
-            Spec::Ram { .. } | Spec::Zram { .. } | Spec::File { .. } | Spec::Dir { .. } => false,
+            Spec::Ram { .. }
+            | Spec::Zram { .. }
+            | Spec::File { .. }
+            | Spec::Dir { .. }
+            | Spec::Redis { .. } => false,
         }
     }
 
-    /// Whether it is one file, with faults or without.
-    pub(crate) fn is_file(&self) -> bool {
+    /// Whether it is one file or server, with faults or without.
+    pub(crate) fn is_outside(&self) -> bool {
         match self {
-            Spec::File { .. } | Spec::Dir { .. } => true,
-            Spec::Flaky { device, .. } => device.is_file(),
+            Spec::File { .. } | Spec::Dir { .. } | Spec::Redis { .. } => true,
+            Spec::Flaky { device, .. } => device.is_outside(),
             Spec::Ram { .. } | Spec::Zram { .. } | Spec::Tier { .. } => false,
         }
     }
@@ -147,7 +166,8 @@ impl Spec {
             Spec::Ram { size }
             | Spec::Zram { size, .. }
             | Spec::File { size, .. }
-            | Spec::Dir { size, .. } => *size,
+            | Spec::Dir { size, .. }
+            | Spec::Redis { size, .. } => *size,
             Spec::Tier { fast, slow } => Bytes(fast.size().0 + slow.size().0),
             Spec::Flaky { device, .. } => device.size(),
         }
@@ -163,10 +183,27 @@ impl Spec {
         match self {
             Spec::Tier { fast, slow } => [fast.levels(), slow.levels()].concat(),
             Spec::Flaky { device, .. } => device.levels(),
-            Spec::Ram { .. } | Spec::Zram { .. } | Spec::File { .. } | Spec::Dir { .. } => {
-                vec![self]
-            }
+            Spec::Ram { .. }
+            | Spec::Zram { .. }
+            | Spec::File { .. }
+            | Spec::Dir { .. }
+            | Spec::Redis { .. } => vec![self],
         }
+    }
+
+    /// The specification with an address in place of each server's name.
+    ///
+    /// # Errors
+    /// A name has no address, in one line.
+    pub fn resolved(self) -> Result<Spec, String> {
+        Ok(match self {
+            Spec::Redis { server, size } => Spec::Redis { server: server.resolve()?, size },
+            Spec::Tier { fast, slow } => Spec::Tier { fast, slow: Box::new(slow.resolved()?) },
+            Spec::Flaky { faults, device } => {
+                Spec::Flaky { faults, device: Box::new(device.resolved()?) }
+            }
+            here => here,
+        })
     }
 
     /// The number of slots.
@@ -175,7 +212,7 @@ impl Spec {
             Spec::Tier { fast, slow } => return fast.pages().saturating_add(slow.pages()),
             Spec::Flaky { device, .. } => return device.pages(),
             Spec::Zram { .. } => u64::from(ZRAM_SLOTS_PER_PAGE),
-            Spec::Ram { .. } | Spec::File { .. } | Spec::Dir { .. } => 1,
+            Spec::Ram { .. } | Spec::File { .. } | Spec::Dir { .. } | Spec::Redis { .. } => 1,
         };
         u32::try_from(self.size().pages() * per_page).unwrap_or(u32::MAX)
     }
@@ -188,6 +225,10 @@ fn parse_kind(text: &str) -> Result<Spec, String> {
         "zram" => parse_zram(rest),
         "file" => parse_place(rest).map(|(path, size)| Spec::File { path, size }),
         "dir" => parse_place(rest).map(|(path, size)| Spec::Dir { path, size }),
+        "redis" | "redis+unix" if rest.contains('@') => Err(CREDENTIALS.to_owned()),
+        "redis" => parse_server(rest),
+        "redis+unix" => parse_place(rest)
+            .map(|(path, size)| Spec::Redis { server: Server::Unix { path }, size }),
         "tier" => parse_tier(rest),
         "flaky" => parse_flaky(rest),
         "" => Err(format!("kind missing (there are {KINDS})")),
@@ -200,12 +241,12 @@ fn parse_tier(text: &str) -> Result<Spec, String> {
     let (fast, slow) = text.split_once(LEVELS).ok_or_else(missing)?;
     let fast = parse_kind(fast).map_err(|reason| format!("fast level: {reason}"))?;
     let slow = parse_kind(slow).map_err(|reason| format!("slow level: {reason}"))?;
-    match (&fast, slow.is_file()) {
+    match (&fast, slow.is_outside()) {
         (Spec::Ram { .. } | Spec::Zram { .. }, true) => {
             Ok(Spec::Tier { fast: Box::new(fast), slow: Box::new(slow) })
         }
         (Spec::Ram { .. } | Spec::Zram { .. }, false) => {
-            Err("the slow level is file: or dir:".into())
+            Err("the slow level is file:, dir: or redis:".into())
         }
         _ => Err("the fast level is ram: or zram:".into()),
     }
@@ -235,6 +276,20 @@ fn parse_zram(text: &str) -> Result<Spec, String> {
             .ok_or_else(|| format!("unknown algorithm {name:?} (there are lz4, zstd)"))?,
     };
     Ok(Spec::Zram { size: parse_size(size)?, algorithm })
+}
+
+fn parse_server(text: &str) -> Result<Spec, String> {
+    let (server, size) = text.rsplit_once(':').ok_or("size missing (HOST:PORT:SIZE)")?;
+    let size = parse_size(size)?;
+    Ok(Spec::Redis { server: Server::parse_tcp(server)?, size })
+}
+
+/// A specification for a message, without what may be a password.
+fn shown(text: &str) -> String {
+    match text.rsplit_once('@') {
+        Some((before, after)) if before.contains("redis") => format!("...@{after}"),
+        _ => text.to_owned(),
+    }
 }
 
 fn parse_place(text: &str) -> Result<(PathBuf, Bytes), String> {
@@ -285,6 +340,10 @@ impl fmt::Display for Spec {
             }
             Spec::File { path, size } => place(f, "file", path, size),
             Spec::Dir { path, size } => place(f, "dir", path, size),
+            Spec::Redis { server: Server::Unix { path }, size } => {
+                place(f, "redis+unix", path, size)
+            }
+            Spec::Redis { server, size } => write!(f, "redis:{server}:{}", Exact(*size)),
             Spec::Tier { fast, slow } => write!(f, "tier:{fast}{LEVELS}{slow}"),
             Spec::Flaky { faults, device } => write!(f, "flaky:{faults}{LEVELS}{device}"),
         }
@@ -298,6 +357,11 @@ mod tests {
 
     fn dir(path: &str, size: u64) -> Spec {
         Spec::Dir { path: path.into(), size: Bytes(size) }
+    }
+
+    fn redis(host: &str, port: u16) -> Spec {
+        let server = Server::Tcp { host: host.to_owned(), port };
+        Spec::Redis { server, size: Bytes(2 << 20) }
     }
 
     #[test]
@@ -322,6 +386,26 @@ mod tests {
                 },
             ),
             ("dir:/with:colon:2m", dir("/with:colon", 2 << 20)),
+            ("redis:cache.lan:6379:2M", redis("cache.lan", 6379)),
+            ("redis:127.0.0.1:1:2M", redis("127.0.0.1", 1)),
+            ("redis:[::1]:65535:2M", redis("::1", 65535)),
+            (
+                "redis+unix:/run/a:b.sock:2M",
+                Spec::Redis {
+                    server: Server::Unix { path: "/run/a:b.sock".into() },
+                    size: Bytes(2 << 20),
+                },
+            ),
+            (
+                "tier:ram:2M+redis+unix:/x:2M",
+                Spec::Tier {
+                    fast: Box::new(Spec::Ram { size: Bytes(2 << 20) }),
+                    slow: Box::new(Spec::Redis {
+                        server: Server::Unix { path: "/x".into() },
+                        size: Bytes(2 << 20),
+                    }),
+                },
+            ),
             ("dir:/a b/c:2048k", dir("/a b/c", 2 << 20)),
         ] {
             assert_eq!(Spec::parse(text), Ok(spec), "{text}");
@@ -348,8 +432,23 @@ mod tests {
             ("tier:ram:1K+dir:/a:1G", "fast level: size 1K is under 1 MiB"),
             ("tier:zram:1G:gzip+dir:/a:1G", "fast level: unknown algorithm \"gzip\""),
             ("tier:dir:/a:1G+ram:1G", "the fast level is ram: or zram:"),
-            ("tier:ram:1G+zram:1G", "the slow level is file: or dir:"),
-            ("tier:ram:1G+tier:ram:1G+dir:/a:1G", "the slow level is file: or dir:"),
+            ("tier:ram:1G+zram:1G", "the slow level is file:, dir: or redis:"),
+            ("tier:ram:1G+tier:ram:1G+dir:/a:1G", "the slow level is file:, dir: or redis:"),
+            ("redis:", "size missing (HOST:PORT:SIZE)"),
+            ("redis:host:1G", "port missing (HOST:PORT:SIZE)"),
+            ("redis:host:port:1G", "port \"port\" is not a number to 65535"),
+            ("redis:host:65536:1G", "port \"65536\" is not a number to 65535"),
+            ("redis:host:0:1G", "port 0 is none"),
+            ("redis::6379:1G", "host missing (HOST:PORT:SIZE)"),
+            ("redis:::1:6379:1G", "an IPv6 address is in brackets: [::1]"),
+            ("redis:a/b:6379:1G", "bad host \"a/b\""),
+            ("redis:host:6379:", "size missing"),
+            ("redis:host:6379:1G:x", "bad size \"x\""),
+            ("redis:me:sesame@host:6379:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
+            ("tier:ram:1G+redis:sesame@host:6379:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
+            ("redis+unix::1G", "path missing"),
+            ("redis+unix:/run/x.sock", "size missing (PATH:SIZE)"),
+            ("redis+unix:sesame@/run/x.sock:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
             ("tier:ram:1G+dir:/a", "slow level: size missing (PATH:SIZE)"),
             ("ram", "size missing"),
             ("ram:", "size missing"),
@@ -375,6 +474,7 @@ mod tests {
         ] {
             let error = Spec::parse(text).unwrap_err();
             assert!(error.contains(part) && error.lines().count() == 1, "{text:?}: {error}");
+            assert!(!error.contains("sesame"), "{error}");
         }
     }
 
@@ -386,14 +486,16 @@ mod tests {
             let pages = (random.below(1 << 32) + 1) >> shift << random.below(shift + 1);
             let size = Bytes::of_pages(pages.max(256));
             let path = PathBuf::from(format!("/x:{}", random.below(9)));
-            let spec = match random.below(8) {
+            let spec = match random.below(10) {
                 0 => Spec::Ram { size },
                 1 => Spec::Zram { size, algorithm: Algorithm::Lz4 },
                 2 => Spec::Zram { size, algorithm: Algorithm::Zstd },
                 3 => Spec::File { path, size },
                 4 => Spec::Dir { path, size },
                 5 => flaky(&mut random, Spec::Ram { size }),
-                6 => Spec::Tier {
+                6 => Spec::Redis { server: Server::Unix { path }, size },
+                7 => redis(["localhost", "::1", "10.0.0.1"][random.below(3) as usize], 7),
+                8 => Spec::Tier {
                     fast: Box::new(Spec::Ram { size }),
                     slow: Box::new(flaky(&mut random, Spec::File { path, size: SIZE_MIN })),
                 },

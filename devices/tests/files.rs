@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Frames, read, write};
-use highwater_devices::{Device, FileOptions, Reason, Spec, Submission, open, open_with, part};
+use highwater_devices::{Device, OpenOptions, Reason, Spec, Submission, open, open_with, part};
 use highwater_platform::{Io, IoError};
 use highwater_units::{Bytes, FrameList, Pfn};
 use std::ffi::CString;
@@ -39,9 +39,9 @@ fn files_of(device: &dyn Device) -> Vec<std::fs::Metadata> {
 #[test]
 fn files_have_no_name_and_no_other_reader() {
     let dir = tempfile::tempdir().unwrap();
-    let plain = FileOptions { submission: Submission::Plain, ..FileOptions::default() };
+    let plain = OpenOptions { submission: Submission::Plain, ..OpenOptions::default() };
     for spec in [dir_spec(dir.path()), file_spec(dir.path().join("swap"))] {
-        let device = open_with(&spec, plain).unwrap();
+        let device = open_with(&spec, &plain).unwrap();
         let files = files_of(&*device);
         let [file] = &files[..] else { panic!("{spec} has {} descriptors", files.len()) };
         assert_eq!((file.nlink(), file.mode() & 0o777), (0, 0o600), "{spec}");

@@ -4,7 +4,7 @@
 mod common;
 
 use common::Frames;
-use highwater_devices::{Device, FileOptions, Injection, Seal, Spec, open_with};
+use highwater_devices::{Device, Injection, OpenOptions, Seal, Spec, open_with};
 use highwater_platform::{Direction, Io, IoError};
 use highwater_units::{FrameList, Pfn};
 use std::path::Path;
@@ -17,7 +17,7 @@ const PAGES: u32 = 4;
 
 fn open(faults: &str, device: &str, seal: Seal) -> Box<dyn Device> {
     let spec = Spec::parse_with(&format!("flaky:{faults}+{device}"), Injection::Allowed).unwrap();
-    open_with(&spec, FileOptions { seal, ..FileOptions::default() }).unwrap()
+    open_with(&spec, &OpenOptions { seal, ..OpenOptions::default() }).unwrap()
 }
 
 /// Every device that can have faults below it, or around it.

@@ -336,6 +336,7 @@ impl Device for Sealed {
 
     fn forget(&self) {
         self.keys.wipe();
+        self.device.forget();
     }
 }
 

@@ -120,7 +120,8 @@ impl Device for Tier {
     }
 
     fn thread(&self) -> Option<Body> {
-        self.worker.as_ref().and_then(Worker::take_body)
+        let own = self.worker.as_ref().and_then(Worker::take_body);
+        own.or_else(|| self.shared.slow.device.thread())
     }
 
     fn pause(&self) {
@@ -131,6 +132,10 @@ impl Device for Tier {
     fn resume(&self) {
         self.shared.levels().for_each(|level| level.device.resume());
         self.worker.iter().for_each(Worker::resume);
+    }
+
+    fn is_remote(&self) -> bool {
+        self.shared.slow.device.is_remote()
     }
 
     fn resident(&self) -> Bytes {

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use highwater_devices::{
-    Algorithm, Arena, Device, FileOptions, SIZE_MIN, Seal, Spec, Submission, open_with,
+    Algorithm, Arena, Device, OpenOptions, SIZE_MIN, Seal, Spec, Submission, open_with,
 };
 use highwater_platform::Io;
 use highwater_units::{Bytes, FrameList, PAGE_SIZE, Pfn, Prng};
@@ -137,7 +137,8 @@ pub(crate) fn every_device(dir: &Path, size: Bytes) -> Vec<(String, Box<dyn Devi
     };
     let open = |(spec, (submission, seal)): (Spec, (Submission, Seal))| {
         let name = format!("{spec} {submission:?} seal {seal}");
-        (name, open_with(&spec, FileOptions { submission, seal }).unwrap())
+        let options = OpenOptions { submission, seal, ..OpenOptions::default() };
+        (name, open_with(&spec, &options).unwrap())
     };
     specs.into_iter().flat_map(ways).map(open).collect()
 }

@@ -95,6 +95,7 @@ fn spec_item(spec: &Spec) -> Item {
             let most = spec.capacity();
             Item::ok(NAME, format!("{size} of memory for up to {most}, compressed"))
         }
+        Spec::Redis { server, size } => Item::ok(NAME, format!("{size} on the server {server}")),
         Spec::File { path, size } => Item::ok(NAME, format!("{size} in {}", path.display())),
         Spec::Dir { path, size } => directory(NAME, path, &format!("{size} in {}", path.display())),
     }

@@ -10,7 +10,7 @@ use crate::options::Memory;
 use crate::processes::ByProcess;
 use crate::series::Sample;
 use crate::session::Description;
-use crate::swap::has_files;
+use crate::swap::leave_memory;
 use crate::totals::Totals;
 use crate::verdict::Verdict;
 use highwater_devices::Seal;
@@ -411,7 +411,7 @@ impl Sealing {
     fn of(observed: &Observed<'_>) -> Option<Sealing> {
         let settings = observed.settings;
         let table_bytes = observed.totals.all.get(Counter::SealBytes);
-        (settings.seal == Seal::On && has_files(&settings.swap))
+        (settings.seal == Seal::On && leave_memory(&settings.swap))
             .then(|| Sealing { algorithm: settings.seal.algorithm(), table_bytes })
     }
 }

@@ -22,7 +22,7 @@ use crate::watch::{Shown, Watch};
 use crate::{Refusal, machine, options, preload, program, summary, swap};
 use clap::{Args, ValueHint};
 use highwater_command::say;
-use highwater_devices::Seal;
+use highwater_devices::{RemoteOptions, Seal, seconds};
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_session::{
@@ -95,16 +95,21 @@ pub(crate) struct Run {
     /// twice --memory]
     #[arg(long, value_name = "SIZE")]
     memory_max: Option<String>,
-    /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE, zram:SIZE[:lz4|zstd], or
-    /// tier:FAST+SLOW, such as tier:zram:1G+dir:/var/tmp:8G, where cold pages move on from the fast
-    /// device to the slow one. May end in ,priority=N (0 to 65535, higher first) or
-    /// ,rotational=0|1. May be repeated. With --memory, SIZE is for all processes together
-    /// [default: a directory for temporary files]
+    /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE, zram:SIZE[:lz4|zstd],
+    /// redis:HOST:PORT:SIZE, redis+unix:PATH:SIZE, or tier:FAST+SLOW, such as
+    /// tier:zram:1G+dir:/var/tmp:8G, where cold pages move on from the fast device to the slow one.
+    /// May end in ,priority=N (0 to 65535, higher first) or ,rotational=0|1. May be repeated. With
+    /// --memory, SIZE is for all processes together [default: a directory for temporary files]
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
-    /// Whether swap files (dir: and file:) are encrypted and authenticated: on, or off
+    /// Whether swap files (dir: and file:) are encrypted and authenticated: on, or off. Pages on a
+    /// server always are
     #[arg(long, value_name = "on|off", default_value_t = Seal::On)]
     seal: Seal,
+    /// How many seconds a server of swap that does not answer is waited for; then reads end the
+    /// program, and writes go to the next device
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "30")]
+    remote_patience: Duration,
     /// Threads that free memory in the background: 1 to 16, or auto for as many as needed while
     /// CPUs are idle
     #[arg(long, value_name = "N|auto", default_value_t = Config::default().kswapd_threads)]
@@ -261,6 +266,7 @@ impl Run {
             memory_max: memory.shared.map(|shared| shared.each_max),
             swap,
             seal,
+            remote: RemoteOptions { patience: self.remote_patience, ..swap::remote()? },
             kswapd,
             mapping,
             map_files,

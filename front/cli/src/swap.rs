@@ -2,14 +2,15 @@
 //! starts.
 
 use crate::Refusal;
-use highwater_devices::{Area, Injection, Reason, Seal, Spec};
+use highwater_devices::{Area, Injection, Reason, RemoteOptions, Seal, Server, Spec};
 use highwater_session::{SWAP_LEVELS_MAX, default_swap};
 use std::path::{PathBuf, absolute};
 
 /// The variable that lets a test give `flaky:` devices.
 const ALLOWED: &str = "HIGHWATER_TEST_FLAKY_SWAP";
 
-/// The devices given, or the default one. Paths become absolute, because programs change directory.
+/// The devices given, or the default one. Paths become absolute, because programs change directory;
+/// names of servers become addresses, which no thread of the manager could look up.
 pub(crate) fn devices(given: &[String]) -> Result<Vec<Area>, Refusal> {
     if given.is_empty() {
         let remedy = "name a directory on a disk (--swap dir:PATH:8G; in a container that of a \
@@ -36,7 +37,9 @@ fn levels(areas: &[Area]) -> Vec<u64> {
 pub(crate) fn device(text: &str, option: &str) -> Result<Area, Refusal> {
     let example = || format!("write for example {option}dir:/var/tmp:8G");
     let area = Area::parse_with(text, injection()).map_err(|what| Refusal::new(what, example()))?;
-    Ok(Area { spec: whole(area.spec), ..area })
+    let spec = area.spec.resolved();
+    let spec = spec.map_err(|what| Refusal::new(what, remedy(&Reason::UnknownHost)))?;
+    Ok(Area { spec: whole(spec), ..area })
 }
 
 /// Whether this is a test of what happens when devices fail.
@@ -52,6 +55,10 @@ fn whole(spec: Spec) -> Spec {
     let full = |path: PathBuf| absolute(&path).unwrap_or(path);
     match spec {
         memory @ (Spec::Ram { .. } | Spec::Zram { .. }) => memory,
+        Spec::Redis { server: Server::Unix { path }, size } => {
+            Spec::Redis { server: Server::Unix { path: full(path) }, size }
+        }
+        server @ Spec::Redis { .. } => server,
         Spec::File { path, size } => Spec::File { path: full(path), size },
         Spec::Dir { path, size } => Spec::Dir { path: full(path), size },
         Spec::Tier { fast, slow } => Spec::Tier { fast, slow: Box::new(whole(*slow)) },
@@ -59,15 +66,24 @@ fn whole(spec: Spec) -> Spec {
     }
 }
 
-/// Whether any of the devices has a file.
-pub(crate) fn has_files(areas: &[Area]) -> bool {
+/// Whether any of the devices has a file, or is on a server.
+pub(crate) fn leave_memory(areas: &[Area]) -> bool {
     let mut levels = areas.iter().flat_map(|area| area.spec.levels());
-    levels.any(|level| matches!(level, Spec::File { .. } | Spec::Dir { .. }))
+    levels.any(|level| matches!(level, Spec::File { .. } | Spec::Dir { .. } | Spec::Redis { .. }))
+}
+
+/// How servers are reached, by the environment.
+pub(crate) fn remote() -> Result<RemoteOptions, Refusal> {
+    let options = RemoteOptions::from_env().map_err(|what| Refusal::new(what, "correct it"))?;
+    // The program may change its directory.
+    let whole = |path: PathBuf| absolute(&path).unwrap_or(path);
+    Ok(RemoteOptions { password_file: options.password_file.map(whole), ..options })
 }
 
 /// Opens a device as the program will, and closes it.
 pub(crate) fn try_open(area: &Area, seal: Seal) -> Result<(), Refusal> {
-    area.open(seal).map(drop).map_err(|e| Refusal::new(e.to_string(), remedy(&e.reason)))
+    let opened = area.open_wrapped(seal, &remote()?, &|device| device);
+    opened.map(drop).map_err(|e| Refusal::new(e.to_string(), remedy(&e.reason)))
 }
 
 fn remedy(reason: &Reason) -> &'static str {
@@ -82,6 +98,17 @@ fn remedy(reason: &Reason) -> &'static str {
         Reason::FileSizeLimit { .. } => "'ulimit -f unlimited', or give a smaller SIZE",
         Reason::FileTooLarge => "give a smaller SIZE, or name a directory on another file system",
         Reason::NoMemory => "give a smaller SIZE",
+        Reason::Unreachable { .. } => "start the server, or correct its address",
+        Reason::UnknownHost => "correct the name, or give an address",
+        Reason::NotRedis => "correct the port, or the path",
+        Reason::Denied => {
+            "correct HIGHWATER_REDIS_USER and HIGHWATER_REDIS_PASSWORD, or the password's file"
+        }
+        Reason::Evicts => "set its maxmemory-policy to noeviction",
+        Reason::ServerFull => "raise its maxmemory, or delete keys",
+        Reason::Unwilling => "try again, and allow the commands of docs/remote.md",
+        Reason::Unsealed => "leave out --seal off",
+        Reason::BadVariable | Reason::PasswordFile { .. } => "correct it",
         Reason::Failed { .. } => "name a directory on another file system",
     }
 }
@@ -107,11 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_in_tiers_as_well() {
-        for (text, expected) in
-            [("zram:3M", false), ("dir:/x:1M", true), ("tier:ram:1M+file:/x:1M", true)]
-        {
-            assert_eq!(has_files(&devices(&[text.to_owned()]).unwrap()), expected, "{text}");
+    fn files_and_servers_are_found_in_tiers_as_well() {
+        for (text, expected) in [
+            ("zram:3M", false),
+            ("dir:/x:1M", true),
+            ("tier:ram:1M+file:/x:1M", true),
+            ("tier:ram:1M+redis:127.0.0.1:1:1M", true),
+        ] {
+            assert_eq!(leave_memory(&devices(&[text.to_owned()]).unwrap()), expected, "{text}");
         }
     }
 

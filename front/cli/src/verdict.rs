@@ -9,7 +9,7 @@
 //! sample of the pages that were written, and from the latencies of minor and major faults.
 
 use crate::options::Memory;
-use crate::swap::has_files;
+use crate::swap::leave_memory;
 use crate::totals::{Totals, reads};
 use highwater_devices::{Area, Sample};
 use highwater_mm::stats::Counter;
@@ -124,7 +124,7 @@ impl Evidence {
             reads: reads(all),
             reads_of_one: reader.map_or(0, reads),
             frames: reader.and_then(|reader| reader.frames_to_avoid(AVOIDED)),
-            sample: has_files(swap).then(|| Sample {
+            sample: leave_memory(swap).then(|| Sample {
                 pages: all.get(Counter::SampledPages),
                 bytes: all.get(Counter::SampledBytes),
                 nanos: all.get(Counter::SampledNanos),

@@ -67,6 +67,8 @@ mod redis;
 mod refusals;
 #[path = "programs/refused.rs"]
 mod refused;
+#[path = "programs/remote.rs"]
+mod remote;
 #[path = "programs/seal.rs"]
 mod seal;
 #[path = "programs/shares.rs"]

@@ -273,12 +273,19 @@ extern "C" fn parent() {
 }
 
 impl Passed {
+    /// Whether the child reads slots that are on a server: the server is to know of it before the
+    /// parent ends and deletes them.
+    fn reads_server(&self, process: &Process) -> bool {
+        let theirs = process.manager.platform().devices().fixed().into_iter().skip(self.left);
+        theirs.flatten().any(|device| device.is_remote())
+    }
+
     /// Whether the parent waits until the child is registered: its helper takes descriptors from
     /// this process's, or another process that reads the child gets what is missing there.
     fn must_register(&self, process: &Process) -> bool {
         let has_copies = self.received.len() == self.wanted.len();
         let is_read = process.manager.platform().delivery(SPACE) == Delivery::Handler;
-        is_read || !has_copies
+        is_read || !has_copies || self.reads_server(process)
     }
 }
 
@@ -334,10 +341,12 @@ fn start_of(old: &Process, passed: &Passed, heap: &heap::Found) -> Start {
         && passed.wanted.len() < descriptors::OTHERS_MAX
         && platform.source().descriptor().is_none();
     let is_plain = passed.files.is_empty() && passed.regions.inherited.is_empty();
+    let is_local = !passed.reads_server(old);
     let is_free = passed.devices.is_none() && !gate::may_be_restricted();
     let signals = platform.delivery(SPACE) == Delivery::InThread;
     let is_whole = matches!(heap, heap::Found::Whole(_));
-    if has_all && is_plain && is_free && signals && is_whole { Start::AtNeed } else { Start::Now }
+    let can_wait = has_all && is_plain && is_local && is_free && signals && is_whole;
+    if can_wait { Start::AtNeed } else { Start::Now }
 }
 
 /// A child that is served at its first need.

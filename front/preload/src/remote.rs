@@ -1,4 +1,4 @@
-//! A swap file as threads of the program use it.
+//! A swap file, or a server, as threads of the program use it.
 //!
 //! ```text
 //! thread of the helper   ------------------------------> the file's device
@@ -8,7 +8,7 @@
 //! A read that takes no other thread is twice as fast. But the program may close its copy past the
 //! C library, and the number may become another file's. The descriptor is looked at after each
 //! read: it never becomes the swap file's again. A write cannot be checked so: it would be in the
-//! other file by then.
+//! other file by then. Connections to a server are the helper's alone.
 
 use crate::process::running;
 use highwater_devices::{Arena, Device, Lenders, Reason, Started};
@@ -19,7 +19,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A device of files.
+/// A device of a file or a server.
 pub(crate) struct Remote {
     device: Box<dyn Device>,
     copy: OnceLock<Copied>,

@@ -16,7 +16,7 @@ use crate::forking::exclude;
 use crate::process::{Process, SPACE};
 use crate::remote::Remote;
 use crate::swap_room;
-use highwater_devices::{Area, Device, Seal};
+use highwater_devices::{Area, Device};
 use highwater_mm::{FaultError, SwapPart, Swapoff, SwapoffOutcome};
 use highwater_os::{spawn, sys};
 use highwater_session::{Settings, Share, SwapFailure, SwapItem, Wanted};
@@ -48,7 +48,7 @@ pub(crate) fn open_all(
     settings: &Settings,
     share: Option<&Share>,
 ) -> Result<Vec<Option<Box<dyn Device>>>, String> {
-    let one = |area: Option<Area>| area.map(|area| open(&area, settings.seal)).transpose();
+    let one = |area: Option<Area>| area.map(|area| open(&area, settings)).transpose();
     areas(settings, share).into_iter().map(one).collect()
 }
 
@@ -56,8 +56,9 @@ pub(crate) fn open_all(
 ///
 /// # Errors
 /// One line that says what is wrong.
-fn open(area: &Area, seal: Seal) -> Result<Box<dyn Device>, String> {
-    area.open_wrapped(seal, &Remote::of).map_err(|error| error.to_string())
+fn open(area: &Area, settings: &Settings) -> Result<Box<dyn Device>, String> {
+    let opened = area.open_wrapped(settings.seal, &settings.remote, &Remote::of);
+    opened.map_err(|error| error.to_string())
 }
 
 /// The next act on a device.
@@ -183,7 +184,7 @@ impl Follower {
             return Progress::Done;
         }
         let Process { manager, settings, .. } = self.process;
-        let opened = open(&item.area, settings.seal).and_then(|opened| {
+        let opened = open(&item.area, settings).and_then(|opened| {
             swap_room::share_one(self.share, item.level, opened.as_ref()).map(|()| opened)
         });
         match opened {

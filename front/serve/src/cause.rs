@@ -70,13 +70,20 @@ impl Cause {
     /// The remedy, for the user.
     pub fn remedy(&self) -> String {
         match self {
-            Cause::Changed { .. } => "check the disk, and who can write to it".to_owned(),
+            Cause::Changed { device } => {
+                format!("check the disk{}, and who can write to it", or_server(device))
+            }
             Cause::Unreadable { devices, .. } | Cause::WritesFail { devices } => {
-                format!("check the disk of swap {devices}")
+                format!("check the disk{} of swap {devices}", or_server(devices))
             }
             Cause::Short { .. } => "run it with more --memory or --swap".to_owned(),
         }
     }
+}
+
+/// What else may have failed, by the names of devices.
+fn or_server(devices: &str) -> &'static str {
+    if devices.contains("redis") { " or server" } else { "" }
 }
 
 impl fmt::Display for Cause {

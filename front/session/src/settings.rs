@@ -3,7 +3,7 @@
 //! Locks: none. The environment is read once, when the library is loaded.
 
 use crate::choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
-use highwater_devices::{Area, Injection, Seal};
+use highwater_devices::{Area, Injection, RemoteOptions, Seal};
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_units::Bytes;
@@ -43,6 +43,8 @@ pub struct Settings {
     pub swap: Vec<Area>,
     /// Whether swap files are encrypted.
     pub seal: Seal,
+    /// How servers that hold swap are reached.
+    pub remote: RemoteOptions,
     /// kswapd threads of each process.
     pub kswapd: KswapdThreads,
     /// The userfaultfd operation.
@@ -80,6 +82,7 @@ impl Settings {
         // Also if there is none: a run in a run must not find the outer one's.
         let most = self.memory_max.map_or(String::new(), |most| most.0.to_string());
         vars.push((SHARED_MAX, most.into()));
+        vars.extend(self.remote.to_env());
         vars.extend(self.run_dir.iter().map(|dir| (RUN_DIR, dir.clone().into_os_string())));
         vars
     }
@@ -109,6 +112,7 @@ impl Settings {
                 .transpose()?,
             swap: areas(&text(SWAP)?.unwrap_or_default())?,
             seal: choice(SEAL, text(SEAL)?)?,
+            remote: RemoteOptions::from_vars(&var)?,
             kswapd: text(KSWAPD)?.map_or(Ok(Config::default().kswapd_threads), |text| {
                 text.parse().map_err(|error| format!("{KSWAPD}: {error}"))
             })?,
@@ -159,6 +163,7 @@ mod tests {
                 .map(|area| Area::parse(area).unwrap())
                 .into(),
             seal: Seal::Off,
+            remote: RemoteOptions { user: Some("me".to_owned()), ..RemoteOptions::default() },
             kswapd: KswapdThreads::Fixed(3),
             mapping: Mapping::Copy,
             map_files: MapFiles::Read,
@@ -195,7 +200,7 @@ mod tests {
         assert_eq!(found.large_pages, LargePages::Off);
         assert_eq!(found.system_calls, SystemCalls::Faults);
         assert_eq!(found.faults, FaultThreads::Handlers);
-        assert_eq!(found.seal, Seal::On);
+        assert_eq!((found.seal, found.remote), (Seal::On, RemoteOptions::default()));
     }
 
     #[test]
@@ -211,6 +216,7 @@ mod tests {
             (SYSTEM_CALLS, "magic"),
             (FAULTS, "never"),
             (SEAL, "wax"),
+            ("HIGHWATER_REMOTE_PATIENCE", "endless"),
             (SWAP, "tape:1G"),
         ] {
             let mut vars = settings(None).to_env();

@@ -7,6 +7,7 @@ use highwater_devices::{Arena, Compression, Device, Sample, Sampler, Started, Ti
 use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError};
 use highwater_units::Bytes;
 use std::io;
+use std::iter;
 use std::sync::OnceLock;
 
 /// The devices of a platform by number: swap devices and files in order of preference, then places.
@@ -27,7 +28,8 @@ impl Devices {
         let most = usize::from(u8::MAX);
         assert!(fixed.len() + places <= most, "a slot names its device in a byte");
         let places = (0..places).map(|_| Place::default()).collect();
-        for body in fixed.iter().flatten().filter_map(|device| device.thread()) {
+        let bodies = |device| iter::from_fn(move || Device::thread(device));
+        for body in fixed.iter().flatten().map(Box::as_ref).flat_map(bodies) {
             // The thread ends when its device is dropped.
             drop(spawn("hw-writeback", body)?);
         }

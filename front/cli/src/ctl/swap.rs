@@ -11,7 +11,7 @@ use crate::Refusal;
 use crate::session::Process;
 use crate::swap::try_open;
 use highwater_command::{counted, say_bare};
-use highwater_devices::{Area, Seal, Spec};
+use highwater_devices::{Area, Seal, Server, Spec};
 use highwater_mm::stats::Counter;
 use highwater_session::{Budget, SWAP_LEVELS_MAX, SwapFailure, SwapInUse, SwapItem, Wanted};
 use highwater_units::Bytes;
@@ -33,8 +33,14 @@ const STUCK: Duration = Duration::from_secs(300);
 /// The device that a text names: a path, or the whole specification with or without options.
 fn names(text: &str, area: &Area) -> bool {
     let path = match &area.spec {
-        Spec::Dir { path, .. } | Spec::File { path, .. } => Some(path),
-        Spec::Ram { .. } | Spec::Zram { .. } | Spec::Tier { .. } | Spec::Flaky { .. } => None,
+        Spec::Dir { path, .. }
+        | Spec::File { path, .. }
+        | Spec::Redis { server: Server::Unix { path }, .. } => Some(path),
+        Spec::Ram { .. }
+        | Spec::Zram { .. }
+        | Spec::Redis { .. }
+        | Spec::Tier { .. }
+        | Spec::Flaky { .. } => None,
     };
     let is_path = absolute(text).is_ok_and(|text| path == Some(&text));
     is_path || Area::parse(text).is_ok_and(|given| given.spec == area.spec)
@@ -45,6 +51,10 @@ pub(super) fn check_new(area: &Area, budget: &Budget) -> Result<(), Refusal> {
     if let Spec::Tier { .. } = area.spec {
         let what = "a tier cannot be added to a running session";
         return Err(Refusal::new(what, "add both of its devices, with priorities"));
+    }
+    if let Spec::Redis { .. } = area.spec {
+        let what = "a server cannot be added to a running session";
+        return Err(Refusal::new(what, "give it to highwater run"));
     }
     let same = |item: &SwapItem| item.wanted == Wanted::Used && item.area.spec == area.spec;
     if budget.swap_items().iter().flatten().any(same) {

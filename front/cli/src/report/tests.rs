@@ -1,6 +1,7 @@
 //! Reports of made-up runs, for all tests that need one; and tests of the figures.
 
 use super::*;
+use highwater_devices::RemoteOptions;
 use highwater_mm::config::KswapdThreads;
 use highwater_mm::stats::Stats;
 use highwater_session::*;
@@ -27,6 +28,7 @@ pub(crate) fn report_of(processes: &[(u32, Snapshot)], malloc: Option<&MallocSta
         memory: Bytes(128 << 20),
         memory_max: None,
         swap: vec![],
+        remote: RemoteOptions::default(),
         seal: Seal::On,
         kswapd: KswapdThreads::Fixed(1),
         mapping: Mapping::Auto,

@@ -17,20 +17,20 @@ const MARKER: &[u8] = b"highwater-marker";
 const NEEDS: &str = "12";
 
 /// The program, filled and waiting.
-struct Waiting {
+pub(crate) struct Waiting {
     run: Child,
     output: BufReader<ChildStdout>,
 }
 
 /// How a run ended.
-struct Ended {
-    status: ExitStatus,
-    output: String,
-    errors: String,
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) output: String,
+    pub(crate) errors: String,
 }
 
 impl Waiting {
-    fn start(place: &Place, program: &Path, swap: &str, options: &[&str]) -> Waiting {
+    pub(crate) fn start(place: &Place, program: &Path, swap: &str, options: &[&str]) -> Waiting {
         let mut run = highwater();
         run.args(["run", "--quiet", "--paged", "4M", "--swap", swap]).args(options);
         run.arg("--report").arg(place.path("report.json")).arg("--").arg(program).arg(NEEDS);
@@ -43,13 +43,21 @@ impl Waiting {
         Waiting { run, output }
     }
 
-    fn go_on(mut self) -> Ended {
+    pub(crate) fn go_on(mut self) -> Ended {
         self.run.stdin.take().unwrap().write_all(b"\n").unwrap();
         let (mut output, mut errors) = (String::new(), String::new());
         self.output.read_to_string(&mut output).unwrap();
         self.run.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
         Ended { status: self.run.wait().unwrap(), output, errors }
     }
+}
+
+/// What the program prints without Highwater.
+pub(crate) fn without_limits(program: &Path) -> String {
+    let mut run = std::process::Command::new(program);
+    let mut run = run.arg(NEEDS).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    run.stdin.take().unwrap().write_all(b"\n").unwrap();
+    String::from_utf8(run.wait_with_output().unwrap().stdout).unwrap()
 }
 
 /// The swap files in a directory that some process has open, as anybody may open them who may trace
@@ -90,12 +98,7 @@ fn a_sealed_file_shows_nothing_and_an_unsealed_one_everything() {
     let program = place.compile("seal", "seal", &[]);
     let dir = place.path("swap");
     std::fs::create_dir(&dir).unwrap();
-    let expected = {
-        let mut run = std::process::Command::new(&program);
-        let mut run = run.arg(NEEDS).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        run.stdin.take().unwrap().write_all(b"\n").unwrap();
-        String::from_utf8(run.wait_with_output().unwrap().stdout).unwrap()
-    };
+    let expected = without_limits(&program);
     let file = format!("dir:{}:128M", dir.display());
     let tier = format!("tier:zram:1M+{file}");
     for (swap, options, sealed) in [

@@ -1,0 +1,73 @@
+//! The thread of a device on a server: deletes freed pages, and extends the lifetime of the others.
+
+use crate::remote::shared::Shared;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Lifetimes are extended so often: well before their end.
+const EXTENSION: Duration = Duration::from_secs(200);
+
+/// The body of a thread.
+pub(super) type Body = Box<dyn FnOnce() + Send>;
+
+/// The device's handle of the thread.
+pub(super) struct Keeper {
+    control: Arc<Control>,
+    body: Mutex<Option<Body>>,
+}
+
+#[derive(Default)]
+struct Control {
+    ended: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Keeper {
+    pub(super) fn new(shared: &Arc<Shared>) -> Keeper {
+        let control = Arc::new(Control::default());
+        let (own, shared) = (control.clone(), shared.clone());
+        let body: Body = Box::new(move || own.run(&shared));
+        Keeper { control, body: Mutex::new(Some(body)) }
+    }
+
+    /// The body of the thread, at the first call.
+    pub(super) fn take_body(&self) -> Option<Body> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Wakes the thread: there is something to delete. Takes no lock: it is called under some, and
+    /// a call that comes too early is made up for within a period.
+    pub(super) fn wake(&self) {
+        self.control.changed.notify_one();
+    }
+
+    pub(super) fn end(&self) {
+        *self.control.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.control.changed.notify_all();
+    }
+}
+
+impl Control {
+    fn run(&self, shared: &Shared) {
+        let mut extended = Instant::now();
+        while !self.rest() {
+            shared.delete_freed();
+            if extended.elapsed() >= EXTENSION {
+                shared.extend();
+                extended = Instant::now();
+            }
+        }
+    }
+
+    /// Waits for a period, or until it is woken; returns whether it is to end.
+    fn rest(&self) -> bool {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if *ended {
+            return true;
+        }
+        let rested = self.changed.wait_timeout(ended, PERIOD);
+        *rested.unwrap_or_else(PoisonError::into_inner).0
+    }
+}

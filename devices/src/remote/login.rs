@@ -1,0 +1,167 @@
+//! What a user tells about servers besides their places, by the environment: `ps` shows command
+//! lines.
+
+use crate::error::Reason;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const USER: &str = "HIGHWATER_REDIS_USER";
+const PASSWORD: &str = "HIGHWATER_REDIS_PASSWORD";
+const PASSWORD_FILE: &str = "HIGHWATER_REDIS_PASSWORD_FILE";
+const PATIENCE: &str = "HIGHWATER_REMOTE_PATIENCE";
+
+/// How long a server that does not answer is waited for, unless the user says.
+const PATIENCE_DEFAULT: Duration = Duration::from_secs(30);
+/// The longest patience, in seconds: a day.
+const PATIENCE_MAX: u64 = 86_400;
+
+/// How servers are reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteOptions {
+    /// The user; `None`: the default one.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<Secret>,
+    /// A file that holds the password, read each time a device is opened.
+    pub password_file: Option<PathBuf>,
+    /// How long a server that does not answer is waited for.
+    pub patience: Duration,
+}
+
+/// Text that no message shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Default for RemoteOptions {
+    fn default() -> RemoteOptions {
+        let patience = PATIENCE_DEFAULT;
+        RemoteOptions { user: None, password: None, password_file: None, patience }
+    }
+}
+
+impl RemoteOptions {
+    /// The options in an environment, where `var` looks a name up. An empty variable counts as
+    /// none.
+    ///
+    /// # Errors
+    /// What is wrong with a variable, in one line.
+    pub fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Result<RemoteOptions, String> {
+        let text = |name: &str| {
+            let value = var(name).filter(|value| !value.is_empty()).map(OsString::into_string);
+            value.transpose().map_err(|_| format!("{name} is not UTF-8"))
+        };
+        let patience = text(PATIENCE)?
+            .map(|text| seconds(&text).map_err(|what| format!("{PATIENCE}: {what}")));
+        Ok(RemoteOptions {
+            user: text(USER)?,
+            password: text(PASSWORD)?.map(Secret),
+            password_file: var(PASSWORD_FILE).filter(|file| !file.is_empty()).map(PathBuf::from),
+            patience: patience.transpose()?.unwrap_or(PATIENCE_DEFAULT),
+        })
+    }
+
+    /// Those of this process.
+    ///
+    /// # Errors
+    /// As [`RemoteOptions::from_vars`].
+    pub fn from_env() -> Result<RemoteOptions, String> {
+        RemoteOptions::from_vars(|name| std::env::var_os(name))
+    }
+
+    /// The environment variables for these options.
+    pub fn to_env(&self) -> Vec<(&'static str, OsString)> {
+        let mut vars = vec![(PATIENCE, self.patience.as_secs().to_string().into())];
+        vars.extend(self.user.iter().map(|user| (USER, user.into())));
+        vars.extend(self.password.iter().map(|Secret(password)| (PASSWORD, password.into())));
+        vars.extend(self.password_file.iter().map(|file| (PASSWORD_FILE, file.into())));
+        vars
+    }
+
+    /// The user, and the password of the variable or the file.
+    pub(crate) fn login(&self) -> Result<Login, Reason> {
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|e| Reason::PasswordFile { errno: e.raw_os_error() })?;
+            Ok(Secret(text.trim_end_matches(['\n', '\r']).to_owned()))
+        };
+        let from_file = self.password_file.as_ref().map(read).transpose()?;
+        Ok(Login { user: self.user.clone(), password: self.password.clone().or(from_file) })
+    }
+}
+
+/// A number of seconds as a user writes it.
+///
+/// # Errors
+/// What is wrong, in some words.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds @ 1..=PATIENCE_MAX) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("'{text}' is not a number of seconds from 1 to {PATIENCE_MAX}")),
+    }
+}
+
+/// How to log in.
+#[derive(Clone, Debug)]
+pub(crate) struct Login {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Secret>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn read(vars: &[(&str, &str)]) -> Result<RemoteOptions, String> {
+        let vars: HashMap<&str, &str> = vars.iter().copied().collect();
+        RemoteOptions::from_vars(|name| vars.get(name).map(OsString::from))
+    }
+
+    #[test]
+    fn options_survive_the_environment_and_show_no_password() {
+        let given = [(USER, "me"), (PASSWORD, "sesame"), (PATIENCE, "7"), (PASSWORD_FILE, "/x")];
+        let options = read(&given).unwrap();
+        assert_eq!(options.patience, Duration::from_secs(7));
+        let vars: HashMap<_, _> = options.to_env().into_iter().collect();
+        assert_eq!(RemoteOptions::from_vars(|name| vars.get(name).cloned()), Ok(options.clone()));
+        assert!(!format!("{options:?}").contains("sesame"));
+        assert_eq!(read(&[]), Ok(RemoteOptions::default()));
+        assert_eq!(read(&[(USER, ""), (PASSWORD_FILE, "")]), Ok(RemoteOptions::default()));
+    }
+
+    #[test]
+    fn bad_patience_is_named() {
+        for text in ["0", "-1", "much", "86401"] {
+            let error = read(&[(PATIENCE, text)]).unwrap_err();
+            assert!(error.starts_with(PATIENCE) && error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_that_of_the_variable_or_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "open\n").unwrap();
+        let path = file.path().to_str().unwrap();
+        let password = |vars: &[(&str, &str)]| {
+            read(vars).unwrap().login().map(|login| login.password.map(|Secret(text)| text))
+        };
+        assert_eq!(password(&[(PASSWORD_FILE, path)]), Ok(Some("open".to_owned())));
+        assert_eq!(
+            password(&[(PASSWORD_FILE, path), (PASSWORD, "other")]),
+            Ok(Some("other".to_owned()))
+        );
+        assert_eq!(password(&[]), Ok(None));
+        assert_eq!(
+            password(&[(PASSWORD_FILE, "/nonexistent")]),
+            Err(Reason::PasswordFile { errno: Some(libc::ENOENT) })
+        );
+    }
+}

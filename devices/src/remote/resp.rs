@@ -1,0 +1,161 @@
+//! The protocol of Redis and Valkey (RESP, version 2): requests into a buffer, answers out of one.
+//!
+//! ```text
+//! request   *2 $4 HDEL $1 7           an array of strings; each item ends with CR LF
+//! answer    +OK  -ERR text  :12  $5 hello  $-1  *2 item item
+//! ```
+//! Nothing here reads, writes or allocates.
+
+use std::fmt::{self, Write};
+
+/// The longest line of an answer. Longer ones are no answers.
+const LINE_MAX: usize = 1024;
+/// The longest string of an answer, and the most items of an array.
+const LENGTH_MAX: i64 = 1 << 24;
+
+/// The start of an answer. The bytes of a string follow, with CR LF behind them; so do the items
+/// of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Token<'a> {
+    Simple(&'a [u8]),
+    Error(&'a [u8]),
+    Integer(i64),
+    /// A string of so many bytes.
+    Text(usize),
+    /// An array of so many items.
+    Array(usize),
+    /// Nothing in place of a string or an array.
+    Null,
+}
+
+/// It is not the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// The token at the start of `bytes`, and its length with CR LF; `None`: it is not complete yet.
+pub(super) fn token(bytes: &[u8]) -> Result<Option<(Token<'_>, usize)>, Malformed> {
+    let Some(kind) = bytes.first() else { return Ok(None) };
+    if !b"+-:$*".contains(kind) {
+        return Err(Malformed);
+    }
+    let head = &bytes[..bytes.len().min(LINE_MAX)];
+    let Some(end) = head.iter().position(|byte| *byte == b'\n') else {
+        return if bytes.len() < LINE_MAX { Ok(None) } else { Err(Malformed) };
+    };
+    let line = head[1..end].strip_suffix(b"\r").ok_or(Malformed)?;
+    let token = match kind {
+        b'+' => Token::Simple(line),
+        b'-' => Token::Error(line),
+        b':' => Token::Integer(number(line)?),
+        kind => match (kind, number(line)?) {
+            (_, -1) => Token::Null,
+            (_, length) if !(0..=LENGTH_MAX).contains(&length) => return Err(Malformed),
+            (b'$', length) => Token::Text(length as usize),
+            (_, length) => Token::Array(length as usize),
+        },
+    };
+    Ok(Some((token, end + 1)))
+}
+
+fn number(line: &[u8]) -> Result<i64, Malformed> {
+    let text = std::str::from_utf8(line).map_err(|_| Malformed)?;
+    // Rust also accepts a plus sign.
+    let plain = text.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit());
+    text.parse().ok().filter(|_| plain).ok_or(Malformed)
+}
+
+/// What an error of a server means for the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Its memory is full.
+    Full,
+    /// It is starting, or runs a script, or is not the master at present.
+    Busy,
+    /// It does not know the user, or the password is wrong, or the user may not do this.
+    Denied,
+    /// Anything else.
+    Other,
+}
+
+impl Refusal {
+    /// Of the text of an error.
+    pub(super) fn of(text: &[u8]) -> Refusal {
+        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+        match code {
+            b"OOM" => Refusal::Full,
+            b"LOADING" | b"BUSY" | b"TRYAGAIN" | b"MASTERDOWN" | b"READONLY" => Refusal::Busy,
+            b"NOAUTH" | b"WRONGPASS" | b"NOPERM" => Refusal::Denied,
+            // A password that is wrong, before version 6; or where none is set.
+            b"ERR" if text.starts_with(b"ERR invalid password") => Refusal::Denied,
+            b"ERR" if text.starts_with(b"ERR AUTH") => Refusal::Denied,
+            _ => Refusal::Other,
+        }
+    }
+}
+
+/// Requests, one after the other, in memory that must have room for them.
+pub(super) struct Requests<'a> {
+    room: &'a mut [u8],
+    used: usize,
+}
+
+impl<'a> Requests<'a> {
+    /// None yet; `used` bytes of the room have others.
+    pub(super) fn after(used: usize, room: &'a mut [u8]) -> Requests<'a> {
+        Requests { room, used }
+    }
+
+    /// The bytes that are used.
+    pub(super) fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Begins a request of so many words.
+    pub(super) fn begin(&mut self, words: usize) {
+        self.line(format_args!("*{words}"));
+    }
+
+    /// Adds a word.
+    pub(super) fn word(&mut self, word: &[u8]) {
+        self.text(word.len()).copy_from_slice(word);
+        self.end_text();
+    }
+
+    /// Adds a number as a word.
+    pub(super) fn number(&mut self, number: u64) {
+        let digits = number.checked_ilog10().unwrap_or(0) + 1;
+        self.line(format_args!("${digits}"));
+        self.line(format_args!("{number}"));
+    }
+
+    /// Begins a word of so many bytes, which are returned to be filled. [`Requests::end_text`]
+    /// follows.
+    pub(super) fn text(&mut self, length: usize) -> &mut [u8] {
+        self.line(format_args!("${length}"));
+        let at = self.used;
+        self.used += length;
+        &mut self.room[at..at + length]
+    }
+
+    pub(super) fn end_text(&mut self) {
+        self.line(format_args!(""));
+    }
+
+    fn line(&mut self, text: fmt::Arguments<'_>) {
+        let fits = self.write_fmt(text).and_then(|()| self.write_str("\r\n"));
+        fits.expect("room for all requests");
+    }
+}
+
+impl Write for Requests<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let to = self.room.get_mut(self.used..self.used + text.len()).ok_or(fmt::Error)?;
+        to.copy_from_slice(text.as_bytes());
+        self.used += text.len();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "resp_fuzz.rs"]
+mod fuzz;

@@ -1,0 +1,77 @@
+//! Where a server listens, as text and as a socket's address.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long each address of a name is tried.
+const TRIAL: Duration = Duration::from_secs(2);
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Server {
+    /// HOST:PORT; an IPv6 address in brackets.
+    Tcp {
+        /// A name or an address, without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A socket of the file system.
+    Unix {
+        /// Its path.
+        path: PathBuf,
+    },
+}
+
+impl Server {
+    /// Reads HOST:PORT.
+    ///
+    /// # Errors
+    /// What is wrong, in some words.
+    pub(crate) fn parse_tcp(text: &str) -> Result<Server, String> {
+        let (host, port) = text.rsplit_once(':').ok_or("port missing (HOST:PORT:SIZE)")?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = bare.unwrap_or(host);
+        let port = port.parse().map_err(|_| format!("port {port:?} is not a number to 65535"))?;
+        match (host, port) {
+            ("", _) => Err("host missing (HOST:PORT:SIZE)".to_owned()),
+            (_, 0) => Err("port 0 is none".to_owned()),
+            (host, _) if host.contains(':') && bare.is_none() => {
+                Err(format!("an IPv6 address is in brackets: [{host}]"))
+            }
+            (host, _) if host.contains([';', '/', '[', ']']) => Err(format!("bad host {host:?}")),
+            (host, port) => Ok(Server::Tcp { host: host.to_owned(), port }),
+        }
+    }
+
+    /// The server with an address in place of a name: the first that accepts a connection, or else
+    /// the first.
+    ///
+    /// # Errors
+    /// The name has no address, in some words.
+    pub(crate) fn resolve(self) -> Result<Server, String> {
+        let Server::Tcp { host, port } = self else { return Ok(self) };
+        if host.parse::<IpAddr>().is_ok() {
+            return Ok(Server::Tcp { host, port });
+        }
+        let found = (host.as_str(), port).to_socket_addrs();
+        let found = found.map_err(|_| format!("host {host:?} has no address"))?;
+        let found: Vec<SocketAddr> = found.collect();
+        let answers = |at: &&SocketAddr| TcpStream::connect_timeout(at, TRIAL).is_ok();
+        let at = found.iter().find(answers).or(found.first());
+        let at = at.ok_or_else(|| format!("host {host:?} has no address"))?;
+        Ok(Server::Tcp { host: at.ip().to_string(), port })
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Server::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Server::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Server::Unix { path } => path.display().fmt(f),
+        }
+    }
+}

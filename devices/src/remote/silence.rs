@@ -1,0 +1,33 @@
+//! Since when a server has not answered.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Of all requests of a device together: once one has waited in vain, others need not.
+pub(super) struct Silence {
+    base: Instant,
+    /// Milliseconds from `base` to its begin, and one; 0: the server answers.
+    since: AtomicU64,
+}
+
+impl Silence {
+    pub(super) fn new() -> Silence {
+        Silence { base: Instant::now(), since: AtomicU64::new(0) }
+    }
+
+    /// A request was not answered; returns how long that has been so.
+    pub(super) fn lasts(&self) -> Duration {
+        let now = self.base.elapsed().as_millis() as u64 + 1;
+        match self.since.compare_exchange(0, now, Relaxed, Relaxed) {
+            Ok(_) => Duration::ZERO,
+            Err(since) => Duration::from_millis(now.saturating_sub(since)),
+        }
+    }
+
+    /// A request was answered.
+    pub(super) fn end(&self) {
+        if self.since.load(Relaxed) != 0 {
+            self.since.store(0, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What becomes of a request that a server did not fulfil: the one place that decides.
+//!
+//! ```text
+//! lost connection, nonsense, busy   again on a new connection, until the server has been silent
+//!                                   for as long as the user's patience; then an error
+//! full                              Full: the manager writes to the next device
+//! missing                           an error: the server lost the page. Never zeros
+//! denied, anything else             an error
+//! ```
+//! All requests may be repeated: they write the same page, or read, or delete what nobody uses.
+
+use crate::remote::resp::Refusal;
+use highwater_platform::IoError;
+use std::time::Duration;
+
+/// Why a request was not fulfilled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// There is no connection, with the system's error number.
+    Lost(i32),
+    /// What came is not the protocol.
+    Malformed,
+    /// The server answers with an error.
+    Refused(Refusal),
+    /// The server does not have a page that was written.
+    Missing,
+}
+
+impl Problem {
+    /// Whether it may pass: the server is not there, or not ready.
+    pub(super) fn may_pass(self) -> bool {
+        self.ends_link() || self == Problem::Refused(Refusal::Busy)
+    }
+
+    /// Whether the connection is of no more use.
+    pub(super) fn ends_link(self) -> bool {
+        match self {
+            Problem::Lost(_) | Problem::Malformed => true,
+            Problem::Refused(_) | Problem::Missing => false,
+        }
+    }
+}
+
+/// Whether the device is still in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Used,
+    /// Its process ends.
+    Ending,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is made again, after a pause.
+    Again,
+    Fails(IoError),
+}
+
+/// Decides about a request of a device whose server has not answered for `silent`.
+pub(super) fn decide(
+    problem: Problem,
+    stage: Stage,
+    silent: Duration,
+    patience: Duration,
+) -> Verdict {
+    let failed = |errno| Verdict::Fails(IoError::Failed(errno));
+    let errno = match problem {
+        Problem::Refused(Refusal::Full) => return Verdict::Fails(IoError::Full),
+        Problem::Refused(Refusal::Denied) => return failed(libc::EACCES),
+        Problem::Refused(Refusal::Other) => return failed(libc::EREMOTEIO),
+        Problem::Missing => return failed(libc::ENODATA),
+        Problem::Refused(Refusal::Busy) => libc::EBUSY,
+        Problem::Malformed => libc::EPROTO,
+        Problem::Lost(errno) => errno,
+    };
+    match stage {
+        Stage::Used if silent < patience => Verdict::Again,
+        Stage::Used | Stage::Ending => failed(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_repeated_while_that_may_help() {
+        use Problem::{Lost, Malformed, Missing, Refused};
+        let fails = |errno| Verdict::Fails(IoError::Failed(errno));
+        let full = Verdict::Fails(IoError::Full);
+        for (problem, early, late) in [
+            (Lost(libc::ECONNREFUSED), Verdict::Again, fails(libc::ECONNREFUSED)),
+            (Malformed, Verdict::Again, fails(libc::EPROTO)),
+            (Refused(Refusal::Busy), Verdict::Again, fails(libc::EBUSY)),
+            (Refused(Refusal::Full), full, full),
+            (Refused(Refusal::Denied), fails(libc::EACCES), fails(libc::EACCES)),
+            (Refused(Refusal::Other), fails(libc::EREMOTEIO), fails(libc::EREMOTEIO)),
+            (Missing, fails(libc::ENODATA), fails(libc::ENODATA)),
+        ] {
+            let decided = |stage, silent| {
+                decide(problem, stage, Duration::from_secs(silent), Duration::from_secs(30))
+            };
+            assert_eq!(decided(Stage::Used, 29), early, "{problem:?}");
+            assert_eq!(decided(Stage::Used, 30), late, "{problem:?}");
+            assert_eq!(decided(Stage::Ending, 0), late, "{problem:?}");
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Swap on a real redis-server: contents, forks, and servers that stop, end, forget and fill up.
+
+mod common;
+
+use common::{Frames, random_batch, read, write};
+use highwater_devices::{
+    Device, OpenOptions, Reason, RemoteOptions, Seal, Secret, Spec, open_with,
+};
+use highwater_platform::testing::skip_or_fail;
+use highwater_platform::{Direction, Io, IoError};
+use highwater_units::{Bytes, Order, Pfn, Prng};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const SIZE: Bytes = Bytes(8 << 20);
+const SLOTS: u32 = 2048;
+/// Far above what any step takes.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+/// Keys of a session without pages: the count of its holders.
+const HOLDERS: &str = ":1";
+
+/// A server on a socket; killed when dropped.
+struct Server {
+    process: Child,
+    dir: TempDir,
+}
+
+impl Server {
+    /// A server with these options; `None`: redis-server is not installed.
+    fn start(options: &[&str]) -> Option<Server> {
+        let dir = tempfile::tempdir().unwrap();
+        let process = Server::launch(&dir, options)?;
+        Some(Server { process, dir })
+    }
+
+    fn launch(dir: &TempDir, options: &[&str]) -> Option<Child> {
+        let mut server = Command::new("redis-server");
+        server.args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]);
+        server.arg(dir.path().join("socket")).args(options).current_dir(dir.path());
+        let Ok(process) = server.stdout(Stdio::null()).stdin(Stdio::null()).spawn() else {
+            skip_or_fail("redis-server is not installed");
+            return None;
+        };
+        let began = Instant::now();
+        while UnixStream::connect(dir.path().join("socket")).is_err() {
+            assert!(began.elapsed() < TIME_LIMIT, "redis-server does not answer");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Some(process)
+    }
+
+    fn spec(&self) -> Spec {
+        let socket = self.dir.path().join("socket");
+        Spec::parse(&format!("redis+unix:{}:{}", socket.display(), SIZE.0)).unwrap()
+    }
+
+    fn open(&self, patience: Duration) -> Result<Box<dyn Device>, Reason> {
+        self.open_as(RemoteOptions { patience, ..RemoteOptions::default() })
+    }
+
+    fn open_as(&self, remote: RemoteOptions) -> Result<Box<dyn Device>, Reason> {
+        let options = OpenOptions { remote, ..OpenOptions::default() };
+        open_with(&self.spec(), &options).map_err(|error| error.reason)
+    }
+
+    /// The first line of the answer to a command.
+    fn ask(&self, command: &str) -> String {
+        let mut stream = UnixStream::connect(self.dir.path().join("socket")).unwrap();
+        stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let (mut answer, mut byte) = (Vec::new(), [0]);
+        while !answer.ends_with(b"\r\n") && stream.read(&mut byte).unwrap() == 1 {
+            answer.push(byte[0]);
+        }
+        String::from_utf8_lossy(&answer).trim_end().to_owned()
+    }
+
+    /// Waits until the server has so many keys.
+    fn await_keys(&self, count: &str) {
+        let began = Instant::now();
+        while self.ask("DBSIZE") != count {
+            assert!(began.elapsed() < TIME_LIMIT, "{} keys", self.ask("DBSIZE"));
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: a child of ours that was not waited for.
+        assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A device with a model of its contents.
+struct Check<'a> {
+    device: &'a dyn Device,
+    frames: &'a Frames,
+    first: u32,
+    own: Vec<Pfn>,
+    model: Vec<u64>,
+    random: Prng,
+}
+
+impl<'a> Check<'a> {
+    /// Of `slots` slots from `first` on, by as many frames.
+    fn new(device: &'a dyn Device, frames: &'a Frames, first: u32, slots: u32) -> Check<'a> {
+        let own = (first..first + slots).map(Pfn).collect();
+        let (model, random) = (vec![0; slots as usize], Prng::new(first.into()));
+        Check { device, frames, first, own, model, random }
+    }
+
+    fn step(&mut self) {
+        let slots = self.model.len() as u32;
+        let start = self.random.below(slots.into()) as u32;
+        let most = 1 + self.random.below(self.own.len() as u64) as usize;
+        let mut batch =
+            random_batch(&mut self.random, self.first + start, slots - start, &self.own[..most]);
+        let pages: Vec<(u32, Pfn)> =
+            batch.iter().flat_map(|io| (io.slot..).zip(io.frames.iter())).collect();
+        let direction = match self.random.below(5) {
+            0 => {
+                let slot = self.random.below(slots.into()) as u32;
+                let count = 1 + self.random.below(u64::from(slots - slot)) as u32;
+                self.device.discard(self.first + slot, count);
+                let freed = slot as usize..(slot + count) as usize;
+                return self.model[freed].fill(0);
+            }
+            1 | 2 => Direction::Write,
+            _ => Direction::Read,
+        };
+        for (slot, pfn) in &pages {
+            let seed = self.random.next_u64() | 1;
+            self.frames.fill(*pfn, seed);
+            if direction == Direction::Write {
+                self.model[(slot - self.first) as usize] = seed;
+            }
+        }
+        self.transfer(direction, &mut batch);
+        assert!(batch.iter().all(|io| io.result == Ok(())), "{direction:?}");
+        for (slot, pfn) in pages {
+            let expected = self.model[(slot - self.first) as usize];
+            // A freed slot reads as anything.
+            assert!(expected == 0 || self.frames.holds(pfn, expected), "slot {slot}");
+        }
+    }
+
+    /// At once, or with the wait apart.
+    fn transfer(&mut self, direction: Direction, batch: &mut [Io]) {
+        let arena = self.frames.arena();
+        if self.random.percent(50) {
+            // SAFETY: the frames are populated, and the test keeps others off them.
+            return unsafe { self.device.read_or_write(arena, direction, batch) };
+        }
+        // SAFETY: as above.
+        if let Some(started) = unsafe { self.device.start(arena, direction, batch) } {
+            while self.random.percent(50) && !self.device.is_over(&started) {}
+            // SAFETY: as above; the batch that was started.
+            unsafe { self.device.finish(arena, started, batch) };
+        }
+    }
+}
+
+/// Fills the slots from 0 on, in runs of 16.
+fn fill(device: &dyn Device, frames: &Frames, slots: u32) -> Result<(), IoError> {
+    for first in (0..slots).step_by(16) {
+        (first..first + 16).for_each(|slot| frames.fill(Pfn(slot), slot.into()));
+        let mut batch = [Io::new(first, (first..first + 16).map(Pfn).collect())];
+        write(device, frames, &mut batch);
+        batch[0].result?;
+    }
+    Ok(())
+}
+
+/// Reads a run of 16 slots that [`fill`] has written.
+fn read_run(device: &dyn Device, frames: &Frames, first: u32) -> Result<(), IoError> {
+    (first..first + 16).for_each(|slot| frames.fill(Pfn(slot), 0xdead));
+    let mut batch = [Io::new(first, (first..first + 16).map(Pfn).collect())];
+    read(device, frames, &mut batch);
+    batch[0].result?;
+    assert!((first..first + 16).all(|slot| frames.holds(Pfn(slot), slot.into())), "run {first}");
+    Ok(())
+}
+
+#[test]
+fn threads_find_what_they_wrote_while_the_server_drops_their_connections() {
+    let Some(server) = Server::start(&[]) else { return };
+    let device = server.open(TIME_LIMIT).unwrap();
+    let keeper = device.thread().map(|body| thread::spawn(body)).expect("a keeper");
+    assert!(device.thread().is_none());
+    let frames = Frames::new(SLOTS);
+    thread::scope(|scope| {
+        let check = |index| Check::new(&*device, &frames, index * SLOTS / 4, SLOTS / 4);
+        let threads: Vec<_> = (0..4)
+            .map(check)
+            .map(|mut check| scope.spawn(move || (0..150).for_each(|_| check.step())))
+            .collect();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            server.ask("CLIENT KILL TYPE normal");
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let lifetime: u32 = server.ask("EVAL \"return redis.call('ttl', redis.call('randomkey'))\" 0")
+        [1..]
+        .parse()
+        .unwrap();
+    assert!((1..=900).contains(&lifetime), "a key lives {lifetime} s");
+    device.discard(0, SLOTS);
+    server.await_keys(HOLDERS);
+    drop(device);
+    keeper.join().unwrap();
+    server.await_keys(":0");
+}
+
+/// One thread writes cold pages back, the other keeps what is on the server.
+#[test]
+fn a_tier_over_a_server_has_the_threads_of_both() {
+    let Some(server) = Server::start(&[]) else { return };
+    let spec = Spec::parse(&format!("tier:ram:1M+{}", server.spec())).unwrap();
+    let device = open_with(&spec, &OpenOptions::default()).unwrap();
+    assert_eq!(std::iter::from_fn(|| device.thread()).count(), 2);
+}
+
+#[test]
+fn blocks_and_slots_that_were_never_written() {
+    let Some(server) = Server::start(&[]) else { return };
+    let device = server.open(TIME_LIMIT).unwrap();
+    let frames = Frames::new(512);
+    (0..512).for_each(|frame| frames.fill(Pfn(frame), frame.into()));
+    let block = || [Io::block(700, Pfn(0), Order::LARGE)];
+    let mut batch = block();
+    write(&*device, &frames, &mut batch);
+    assert_eq!(batch[0].result, Ok(()));
+    (0..512).for_each(|frame| frames.fill(Pfn(frame), 0xdead));
+    read(&*device, &frames, &mut batch);
+    assert_eq!(batch[0].result, Ok(()));
+    assert!((0..512).all(|frame| frames.holds(Pfn(frame), frame.into())));
+    let mut batch = [Io::new(699, (0..2).map(Pfn).collect())];
+    read(&*device, &frames, &mut batch);
+    assert_eq!(batch[0].result, Ok(()));
+    assert!(frames.holds(Pfn(0), 0) && frames.holds(Pfn(1), 0));
+    device.vacate();
+    server.await_keys(HOLDERS);
+}
+
+#[test]
+fn a_forked_child_reads_on_after_its_parent_has_ended() {
+    let Some(server) = Server::start(&[]) else { return };
+    let device = server.open(TIME_LIMIT).unwrap();
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, 64).unwrap();
+    let (mut here, mut there) = UnixStream::pair().unwrap();
+    device.pause();
+    // SAFETY: the child makes system calls and allocates, and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // So that the child ends with its parent.
+        drop(here);
+        let inherited = device.inherit();
+        there.write_all(b"r").unwrap();
+        there.read_exact(&mut [0]).unwrap();
+        drop(device);
+        let right = (0..64).step_by(16).all(|run| read_run(&*inherited, &frames, run) == Ok(()));
+        let mut refused = [Io::new(0, [Pfn(0)].into_iter().collect())];
+        write(&*inherited, &frames, &mut refused);
+        let refused = refused[0].result == Err(IoError::Failed(libc::EROFS));
+        drop(inherited);
+        // SAFETY: ends the child without running what belongs to the parent.
+        unsafe { libc::_exit(i32::from(!(right && refused))) };
+    }
+    device.resume();
+    here.read_exact(&mut [0]).unwrap();
+    assert_eq!(server.ask("DBSIZE"), ":2");
+    device.forget();
+    assert_eq!(read_run(&*device, &frames, 0), Err(IoError::Failed(libc::ESHUTDOWN)));
+    assert_eq!(server.ask("DBSIZE"), ":2", "the child needs the pages");
+    here.write_all(b"g").unwrap();
+    let mut status = 0;
+    // SAFETY: a child of ours.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    server.await_keys(":0");
+}
+
+#[test]
+fn a_server_that_stops_for_a_moment_is_waited_for() {
+    let Some(server) = Server::start(&[]) else { return };
+    let device = server.open(TIME_LIMIT).unwrap();
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, 128).unwrap();
+    server.signal(libc::SIGSTOP);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| read_run(&*device, &frames, 64));
+        thread::sleep(Duration::from_millis(300));
+        assert!(!reading.is_finished(), "a stopped server answers");
+        server.signal(libc::SIGCONT);
+        assert_eq!(reading.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn a_server_that_is_gone_is_an_error_after_the_patience() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let patience = Duration::from_millis(300);
+    let device = server.open(patience).unwrap();
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, 128).unwrap();
+    server.kill();
+    let began = Instant::now();
+    let gone = Err(IoError::Failed(libc::ECONNREFUSED));
+    assert_eq!(read_run(&*device, &frames, 0), gone);
+    assert!(began.elapsed() >= patience, "{:?}", began.elapsed());
+    assert_eq!(fill(&*device, &frames, 16), gone);
+    // Started anew it is empty: what it had is lost, and known to be; what is written now is there.
+    server.process = Server::launch(&server.dir, &[]).unwrap();
+    let lost = Err(IoError::Failed(libc::ENODATA));
+    assert_eq!(read_run(&*device, &frames, 64), lost);
+    assert_eq!(fill(&*device, &frames, 16), Ok(()));
+    assert_eq!(read_run(&*device, &frames, 0), Ok(()));
+    server.ask("FLUSHALL");
+    assert_eq!(read_run(&*device, &frames, 0), lost);
+    assert!(!device.altered());
+}
+
+#[test]
+fn a_server_that_is_full_takes_no_more_pages_and_keeps_those_it_has() {
+    let Some(server) = Server::start(&["--maxmemory", "5mb"]) else { return };
+    let device = server.open(TIME_LIMIT).unwrap();
+    let frames = Frames::new(SLOTS);
+    assert_eq!(fill(&*device, &frames, SLOTS), Err(IoError::Full));
+    assert_eq!(read_run(&*device, &frames, 0), Ok(()));
+    assert_eq!(read_run(&*device, &frames, 256), Ok(()));
+}
+
+#[test]
+fn a_page_that_the_server_changed_is_an_error() {
+    let Some(server) = Server::start(&[]) else { return };
+    let device = server.open(TIME_LIMIT).unwrap();
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, 32).unwrap();
+    let script = "local k = redis.call('keys', '*:0')[1] \
+                  redis.call('hset', k, '16', redis.call('hget', k, '17')) return 1";
+    assert_eq!(server.ask(&format!("EVAL \"{script}\" 0")), ":1");
+    assert_eq!(read_run(&*device, &frames, 0), Ok(()));
+    assert_eq!(read_run(&*device, &frames, 16), Err(IoError::Failed(libc::EBADMSG)));
+    assert!(device.altered());
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    let Some(mut server) = Server::start(&["--requirepass", "sesame"]) else { return };
+    let with = |user: Option<&str>, password: &str| {
+        let password = Some(Secret(password.to_owned()));
+        let user = user.map(str::to_owned);
+        server.open_as(RemoteOptions { user, password, ..RemoteOptions::default() }).map(drop)
+    };
+    assert_eq!(server.open(TIME_LIMIT).map(drop), Err(Reason::Denied));
+    assert_eq!(with(None, "open"), Err(Reason::Denied));
+    assert_eq!(with(Some("nobody"), "sesame"), Err(Reason::Denied));
+    assert_eq!(with(None, &"long".repeat(100_000)), Err(Reason::Denied));
+    assert_eq!(with(None, "sesame"), Ok(()));
+    assert_eq!(with(Some("default"), "sesame"), Ok(()));
+    let off = OpenOptions { seal: Seal::Off, ..OpenOptions::default() };
+    let unsealed = open_with(&server.spec(), &off).map(drop).map_err(|error| error.reason);
+    assert_eq!(unsealed, Err(Reason::Unsealed));
+    server.kill();
+    assert_eq!(
+        server.open(TIME_LIMIT).map(drop),
+        Err(Reason::Unreachable { errno: libc::ECONNREFUSED })
+    );
+    let options = ["--maxmemory", "64mb", "--maxmemory-policy", "volatile-lru"];
+    server.process = Server::launch(&server.dir, &options).unwrap();
+    assert_eq!(server.open(TIME_LIMIT).map(drop), Err(Reason::Evicts));
+    assert_eq!(server.ask("DBSIZE"), ":0");
+}
+
+/// Another service that answers in words of its own.
+#[test]
+fn another_service_is_not_taken_for_a_server() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let service = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        let _ = stream.read(&mut [0; 100]);
+    });
+    let spec = Spec::parse(&format!("redis:127.0.0.1:{port}:1M")).unwrap();
+    let opened = open_with(&spec, &OpenOptions::default()).map(drop);
+    assert_eq!(opened.map_err(|error| error.reason), Err(Reason::NotRedis));
+    service.join().unwrap();
+}
