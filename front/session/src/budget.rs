@@ -5,8 +5,9 @@
 //!                  | compactions | used | changes | Entry x 4096
 //!                  | SwapWords: the room of swap devices                          swap_room.rs
 //!                  | SwapList: the swap devices                                   swap_list.rs
-//! Entry:           owner: pid and image   granted   unpaged   shared   lent   spare   misses
-//!                  short until   followed: the last change of the swap devices   compacted
+//! Entry:           owner: pid and image   granted   unpaged   spare   misses   short until
+//!                  shared   common   ended   family   lent
+//!                  followed: the last change of the swap devices   compacted
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
 //! The limit is one on everything ([`Scope::Everything`]): memory that cannot be paged is measured,
@@ -17,9 +18,11 @@
 //! both, so they never keep too much; both may give back, and ask again. Nothing has to be repaired
 //! after a process that was killed in the middle.
 //!
-//! Pages that a fork has shared count once: each process says how many of its own count for others,
-//! and so many more may be granted in all. A child begins with half of what it shares, as the
-//! kernel counts it. The other half is its parent's: `lent`, until the parent takes it over.
+//! Pages that a fork has shared count once: each process says how many of its own count for others
+//! (`shared`), and so many more may be granted in all. A child begins with half of what it shares,
+//! as the kernel counts it. The other half is its parent's: `lent`, until the parent takes it over.
+//! A page that parts is one less in the sum, whoever parted it, so a process that parts more than
+//! its half has fewer than none. When one ends, the rest of its family has fewer in common.
 //!
 //! A process is alive as long as the lock of its statistics file is held (stats_file.rs): the
 //! system releases it at the end of its helper, however that comes. Another process then clears its
@@ -43,7 +46,7 @@ use rustix::thread::futex;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
 /// The file's name in the directory of a run.
 pub const BUDGET_FILE: &str = "budget";
@@ -52,7 +55,7 @@ pub const BUDGET_FILE: &str = "budget";
 const ENTRIES: usize = 4096;
 
 /// Identifies the layout of the file.
-const LAYOUT: u64 = 0x4857_6275_6467_0005;
+const LAYOUT: u64 = 0x4857_6275_6467_0006;
 
 /// The pages that a process may always have, whatever the others have: with less, watermarks and
 /// batches leave a manager that pages no room.
@@ -104,8 +107,15 @@ pub(crate) struct Entry {
     pub(crate) spare: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) short_until: AtomicU64,
-    /// Those of the granted pages that count for other processes, which map them, too.
-    pub(crate) shared: AtomicU64,
+    /// Those of the granted pages that count for other processes, which map them, too; less than 0
+    /// if it has parted more.
+    pub(crate) shared: AtomicI64,
+    /// These when they were last counted.
+    pub(crate) common: AtomicU64,
+    /// Pages that are no longer shared because others ended.
+    pub(crate) ended: AtomicU64,
+    /// The owner of the entry of the ancestor with which it may have pages in common.
+    pub(crate) family: AtomicU64,
     /// The parent's of these, until it takes them over: a [`Lent`].
     pub(crate) lent: AtomicU64,
     /// The last change of the swap devices that it has carried out.
@@ -476,8 +486,8 @@ impl Budget {
             }
             Scope::Paged => self.limit(),
         };
-        let shared = |entry: &Entry| entry.shared.load(SeqCst) + entry.lent().pages;
-        paged + self.taken().map(shared).sum::<u64>()
+        let shared = |entry: &Entry| entry.shared.load(SeqCst) + entry.lent().pages.cast_signed();
+        paged.saturating_add_signed(self.taken().map(shared).sum())
     }
 
     /// Clears the entries after `index`, around the end, until one of a living process. If everyone
@@ -507,9 +517,25 @@ impl Budget {
 
     /// Releases an entry that nobody else uses, and what it has claimed.
     pub(crate) fn clear(&self, index: usize) {
-        self.lent_by(index).for_each(|entry| entry.lent.store(0, SeqCst));
+        self.lent_by(index).for_each(|entry| entry.lose_shared(entry.take_lent()));
+        self.end_common(index);
         self.words().swap.clear(index);
         self.words().entries[index].clear();
+    }
+
+    /// Pages that the process of an entry has in common with others are soon those of one fewer.
+    fn end_common(&self, index: usize) {
+        let entry = |other: usize| &self.words().entries[other];
+        let (family, common) = (entry(index).family.load(SeqCst), entry(index).common.load(SeqCst));
+        let is_kin =
+            |other: &&Entry| other.family.load(SeqCst) == family && other.common.load(SeqCst) > 0;
+        let kin: Vec<&Entry> = self.others(index).map(entry).filter(is_kin).collect();
+        // Of a page of n + 1 processes, n / (n + 1) of each counts for others; of n, (n - 1) / n.
+        let count = kin.len().max(1) as u64;
+        kin.iter().for_each(|kin| kin.lose_shared(common.div_ceil(count * count)));
+        if common > 0 && !kin.is_empty() {
+            self.notify();
+        }
     }
 
     /// The entries of children that have pages in common with the process of an entry.
@@ -561,6 +587,12 @@ impl Entry {
         Lent::from_bits(self.lent.swap(0, SeqCst)).pages
     }
 
+    /// Another process has ended, so that fewer of its pages count for others.
+    fn lose_shared(&self, pages: u64) {
+        self.shared.fetch_sub(pages.cast_signed(), SeqCst);
+        self.ended.fetch_add(pages, SeqCst);
+    }
+
     pub(crate) fn claim(&self, now: u64) -> Claim {
         let (granted, spare) = (self.granted.load(SeqCst), self.spare.load(Relaxed));
         Claim {
@@ -575,10 +607,11 @@ impl Entry {
     /// Releases an entry that nobody else uses.
     pub(crate) fn clear(&self) {
         let Entry { owner: _, granted, unpaged, spare, misses, short_until, .. } = self;
-        let Entry { shared, lent, followed, compacted, .. } = self;
-        let words =
-            [granted, unpaged, spare, misses, short_until, shared, lent, followed, compacted];
-        words.into_iter().for_each(|word| word.store(0, SeqCst));
+        let Entry { shared, common, ended, family, lent, followed, compacted, .. } = self;
+        let words = [granted, unpaged, spare, misses, short_until];
+        let others = [common, ended, family, lent, followed, compacted];
+        words.into_iter().chain(others).for_each(|word| word.store(0, SeqCst));
+        shared.store(0, SeqCst);
         self.owner.store(0, Release);
     }
 }

@@ -11,6 +11,16 @@ use std::sync::Arc;
 const FRAMES: u32 = 2048;
 const OWED: u32 = 300;
 
+fn manager(vm: &Vm, recency: Recency) -> Manager<Sim> {
+    let sim = SimConfig {
+        frames: vec![FRAMES],
+        devices: vec![(device(Answer::Asynchronous), 4 * FRAMES)],
+        recency,
+        injected_faults: Arc::new(InjectedFaults::default()),
+    };
+    Manager::start(Sim::new(vm, sim), Config::default()).expect("threads")
+}
+
 fn write_all(manager: &Manager<Sim>, space: SpaceId) {
     for page in 0..2 * u64::from(FRAMES) {
         let pin = manager.pin(space, Vpn(page), Access::Write).expect("room in swap");
@@ -21,13 +31,7 @@ fn write_all(manager: &Manager<Sim>, space: SpaceId) {
 #[test]
 fn reclaim_gives_up_what_the_platform_uses_besides() {
     let whole = |vm: &Vm| {
-        let sim = SimConfig {
-            frames: vec![FRAMES],
-            devices: vec![(device(Answer::Asynchronous), 4 * FRAMES)],
-            recency: Recency::AccessedBit,
-            injected_faults: Arc::new(InjectedFaults::default()),
-        };
-        let manager = Manager::start(Sim::new(vm, sim), Config::default()).expect("threads");
+        let manager = manager(vm, Recency::AccessedBit);
         let space = manager.add_space(4 * u64::from(FRAMES)).expect("a space");
         write_all(&manager, space);
         let before = manager.frames();
@@ -37,6 +41,24 @@ fn reclaim_gives_up_what_the_platform_uses_besides() {
         // Debts below a batch may stay.
         let (owed, frames) = (manager.platform().owed(), manager.frames());
         assert!(owed < 16 && frames == before - u64::from(OWED - owed), "{owed}, {frames}");
+        manager.verify(&[]);
+    };
+    simulate(setup(machine(1, 2), 1), whole).expect("it ends");
+}
+
+/// A store that may take memory besides waits until frames are given up for it.
+#[test]
+fn a_store_to_a_clean_page_gives_up_what_is_owed() {
+    let whole = |vm: &Vm| {
+        let manager = manager(vm, Recency::Unmapping);
+        let space = manager.add_space(4 * u64::from(FRAMES)).expect("a space");
+        write_all(&manager, space);
+        drop(manager.pin(space, Vpn(0), Access::Read).expect("it is in swap"));
+        let before = manager.frames();
+        manager.platform().owe(OWED);
+        drop(manager.pin(space, Vpn(0), Access::Write).expect("it is there"));
+        let (owed, frames) = (manager.platform().owed(), manager.frames());
+        assert!(owed < 32 && frames == before - u64::from(OWED - owed), "{owed}, {frames}");
         manager.verify(&[]);
     };
     simulate(setup(machine(1, 2), 1), whole).expect("it ends");

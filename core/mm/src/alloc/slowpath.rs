@@ -17,7 +17,7 @@ use crate::compact::{self, Attempt, Mode, Outcome};
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, StallKind};
 use crate::reclaim::{
-    Evictor, Reclaimer, Throttled, evictor, shrink, throttle_direct_reclaim, wake_kswapd,
+    Evictor, Reclaimer, Throttled, evictor, settle, shrink, throttle_direct_reclaim, wake_kswapd,
 };
 use crate::stats::{Counter, Shortage};
 use crate::zone::{Level, Mobility};
@@ -120,6 +120,21 @@ fn reclaim_with_retries<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<Fr
             return Ok(frames);
         }
         retry.next_round(m)?;
+    }
+}
+
+/// Gives up frames for memory that the platform is about to take besides, so that it takes no more
+/// than reclaim frees. Returns when all are given up, or nothing can be freed.
+pub(super) fn pay_debts<P: Platform>(m: &Machine<P>) {
+    let is_paid = || m.platform.owed() < BATCH_PAGES_MAX as u32;
+    if !is_paid() {
+        reclaiming(m, || {
+            let mut rounds = 0..RETRIES;
+            settle(m);
+            while !is_paid() && rounds.next().is_some() {
+                reclaim(m);
+            }
+        });
     }
 }
 
