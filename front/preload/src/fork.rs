@@ -245,8 +245,9 @@ fn arrive() -> Option<Arrival> {
 extern "C" fn parent() {
     let Some(Arrival { process, blocked, saved, streams, heap }) = arrive() else { return };
     let saved = saved.map(|Saved { snapshot, frozen, passed }| {
-        sharing::guard(process, &frozen);
+        let shared = sharing::inherited(&frozen);
         sharing::end(process, frozen);
+        sharing::guard(process, &shared);
         (snapshot, passed)
     });
     drop(heap);

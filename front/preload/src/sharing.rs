@@ -72,14 +72,6 @@ pub(crate) fn begin(
     Ok((manager.snapshot(SPACE)?, Frozen::default()))
 }
 
-/// In the parent, after the fork: guards the pages, if [`begin`] has begun that.
-pub(crate) fn guard(process: &Process, frozen: &Frozen) {
-    if process.manager.platform().is_guarded() {
-        let stretches = inherited(frozen);
-        process.in_helper(|| process.reporter.unpaged.begin_guard(SPACE, &stretches));
-    }
-}
-
 /// In the parent, after the fork.
 pub(crate) fn end(process: &Process, frozen: Frozen) {
     // A refusal leaves pages to be inherited by a child that is made past the C library.
@@ -94,6 +86,13 @@ pub(crate) fn guard_if_tight(process: &Process) {
         let parts = process.regions().own_parts(Vpn(process.pages));
         unpaged.begin_guard(SPACE, &parts);
         unpaged.look();
+    }
+}
+
+/// In the parent, after [`end`]: guards the pages, if [`begin`] has begun that.
+pub(crate) fn guard(process: &Process, shared: &[(Vpn, Vpn)]) {
+    if process.manager.platform().is_guarded() {
+        process.in_helper(|| process.reporter.unpaged.begin_guard(SPACE, shared));
     }
 }
 
