@@ -9,25 +9,24 @@
 pub(crate) struct Common {
     pages: i64,
     /// Pages that had parted when `pages` was right.
-    parted: u64,
+    parted: i64,
     /// There are never fewer than none by more than this: the half of others.
     others: u64,
 }
 
 impl Common {
     /// `pages` now.
-    pub(crate) fn new(pages: u64, parted: u64) -> Common {
+    pub(crate) fn new(pages: u64, parted: i64) -> Common {
         Common { pages: pages.cast_signed(), parted, others: pages }
     }
 
     /// Those that are left, with `parted` now.
-    pub(crate) fn left(self, parted: u64) -> i64 {
-        let since = parted.saturating_sub(self.parted).cast_signed();
-        (self.pages - since).max(-self.others.cast_signed())
+    pub(crate) fn left(self, parted: i64) -> i64 {
+        (self.pages + self.parted - parted).max(-self.others.cast_signed())
     }
 
     /// As many can part from now on.
-    pub(crate) fn can_part(self, parted: u64) -> u64 {
+    pub(crate) fn can_part(self, parted: i64) -> u64 {
         self.others.saturating_add_signed(self.left(parted))
     }
 
@@ -42,13 +41,13 @@ impl Common {
     }
 
     /// `pages` of those that a fork has shared count for the child.
-    pub(crate) fn lent(self, pages: u64, parted: u64) -> Common {
+    pub(crate) fn lent(self, pages: u64, parted: i64) -> Common {
         let others = self.others.saturating_sub(pages).max(pages);
         Common { pages: self.left(parted) + pages.cast_signed(), parted, others }
     }
 
     /// `pages` were found, some of which may count for a child that has not said so.
-    pub(crate) fn at_most(self, pages: u64, parted: u64) -> Common {
+    pub(crate) fn at_most(self, pages: u64, parted: i64) -> Common {
         let pages = self.left(parted).min(pages.cast_signed());
         Common { pages, parted, ..self }
     }

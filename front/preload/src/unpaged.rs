@@ -38,6 +38,10 @@ const FIRST: u64 = 1;
 /// ... and of that of a child, of which most is its parent's: one that ends soon looks at nothing.
 const FIRST_OF_CHILD: u64 = 2;
 
+/// Under guard, one page in so many is kept free for pages that part, until all have: several
+/// threads may store before one has freed a batch.
+const RESERVE_SHARE: u64 = 32;
+
 /// How long a forked child may count for nobody: then it has an entry of the budget, or `highwater
 /// run` counts it, or it has ended.
 const JOINS: Duration = Duration::from_millis(500);
@@ -171,15 +175,21 @@ impl Unpaged {
     }
 
     /// `pages` of this process were found to count for others.
-    fn note_common(&self, pages: u64, parted: u64) {
-        let has_forked = self.has_forked();
+    fn note_common(&self, pages: u64, parted: i64) {
+        let (platform, has_forked) = (self.manager.platform(), self.has_forked());
+        let kin = self.share.as_ref().filter(|share| share.has_kin());
         let mut common = lock(&self.common);
-        *common = match has_forked {
-            true => common.at_most(pages, parted),
-            false => Common::new(pages, parted),
+        let more = pages.cast_signed() - common.left(parted);
+        *common = match kin {
+            None if has_forked => common.at_most(pages, parted),
+            _ => Common::new(pages, parted),
         };
+        // Under guard, all that part are counted, by the process that parts them.
+        if let Some(share) = kin.filter(|_| platform.is_guarded()) {
+            share.exchange(more);
+        }
         if pages == 0 && !has_forked {
-            self.manager.platform().end_guard();
+            platform.end_guard();
         }
     }
 
@@ -206,13 +216,13 @@ impl Unpaged {
     }
 
     /// Pages that may have parted so far.
-    fn parted(&self) -> u64 {
+    fn parted(&self) -> i64 {
         let platform = self.manager.platform();
         if !platform.is_guarded() {
             self.faults.store(minor_faults(self.pid), Relaxed);
         }
-        let ended = self.share.as_ref().map_or(0, |share| share.ended());
-        platform.pages_parted() + self.faults.load(Relaxed) + ended
+        let taken = self.share.as_ref().map_or(0, |share| share.taken());
+        (platform.pages_parted() + self.faults.load(Relaxed)).cast_signed() + taken
     }
 
     /// From now on pages of `parts` that part are counted one by one, before they do.
@@ -266,8 +276,10 @@ impl Unpaged {
         // Such a child keeps the manager's memory as it was.
         let of_child = if self.has_forked() { Bytes(memory::resident() as u64) } else { Bytes(0) };
         let (common, parted) = (*lock(&self.common), platform.pages_parted());
+        let reserve = if platform.is_guarded() { self.manager.frames() / RESERVE_SHARE } else { 0 };
+        let reserve = reserve.min(common.can_part(self.parted()));
         Besides {
-            unpaged: unpaged.pages() + of_child.pages() + excess,
+            unpaged: unpaged.pages() + of_child.pages() + reserve + excess,
             devices: devices.pages(),
             shared: if common.others() == 0 { 0 } else { common.left(self.parted()) },
             common: common.others(),

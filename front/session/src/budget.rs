@@ -6,7 +6,7 @@
 //!                  | SwapWords: the room of swap devices                          swap_room.rs
 //!                  | SwapList: the swap devices                                   swap_list.rs
 //! Entry:           owner: pid and image   granted   unpaged   spare   misses   short until
-//!                  shared   common   ended   family   lent
+//!                  shared   common   taken   family   lent
 //!                  followed: the last change of the swap devices   compacted
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
@@ -22,7 +22,8 @@
 //! (`shared`), and so many more may be granted in all. A child begins with half of what it shares,
 //! as the kernel counts it. The other half is its parent's: `lent`, until the parent takes it over.
 //! A page that parts is one less in the sum, whoever parted it, so a process that parts more than
-//! its half has fewer than none. When one ends, the rest of its family has fewer in common.
+//! its half has fewer than none. What it then finds to share it takes from its family, which still
+//! counts it. When one ends, the rest of its family has fewer in common.
 //!
 //! A process is alive as long as the lock of its statistics file is held (stats_file.rs): the
 //! system releases it at the end of its helper, however that comes. Another process then clears its
@@ -112,8 +113,8 @@ pub(crate) struct Entry {
     pub(crate) shared: AtomicI64,
     /// These when they were last counted.
     pub(crate) common: AtomicU64,
-    /// Pages that are no longer shared because others ended.
-    pub(crate) ended: AtomicU64,
+    /// Pages that others have taken from its shared ones so far, less those that they have added.
+    pub(crate) taken: AtomicI64,
     /// The owner of the entry of the ancestor with which it may have pages in common.
     pub(crate) family: AtomicU64,
     /// The parent's of these, until it takes them over: a [`Lent`].
@@ -517,22 +518,28 @@ impl Budget {
 
     /// Releases an entry that nobody else uses, and what it has claimed.
     pub(crate) fn clear(&self, index: usize) {
-        self.lent_by(index).for_each(|entry| entry.lose_shared(entry.take_lent()));
+        self.lent_by(index).for_each(|entry| entry.lose_shared(entry.take_lent() as i64));
         self.end_common(index);
         self.words().swap.clear(index);
         self.words().entries[index].clear();
     }
 
+    /// The entries of other processes that may have pages in common with that of an entry.
+    pub(crate) fn kin(&self, index: usize) -> impl Iterator<Item = &Entry> {
+        let family = self.words().entries[index].family.load(SeqCst);
+        let others = self.others(index).map(|other| &self.words().entries[other]);
+        others.filter(move |other| {
+            other.family.load(SeqCst) == family && other.common.load(SeqCst) > 0
+        })
+    }
+
     /// Pages that the process of an entry has in common with others are soon those of one fewer.
     fn end_common(&self, index: usize) {
-        let entry = |other: usize| &self.words().entries[other];
-        let (family, common) = (entry(index).family.load(SeqCst), entry(index).common.load(SeqCst));
-        let is_kin =
-            |other: &&Entry| other.family.load(SeqCst) == family && other.common.load(SeqCst) > 0;
-        let kin: Vec<&Entry> = self.others(index).map(entry).filter(is_kin).collect();
+        let common = self.words().entries[index].common.load(SeqCst).cast_signed();
+        let kin: Vec<&Entry> = self.kin(index).collect();
         // Of a page of n + 1 processes, n / (n + 1) of each counts for others; of n, (n - 1) / n.
-        let count = kin.len().max(1) as u64;
-        kin.iter().for_each(|kin| kin.lose_shared(common.div_ceil(count * count)));
+        let count = kin.len().max(1) as i64;
+        kin.iter().for_each(|kin| kin.lose_shared(common / (count * count)));
         if common > 0 && !kin.is_empty() {
             self.notify();
         }
@@ -587,10 +594,10 @@ impl Entry {
         Lent::from_bits(self.lent.swap(0, SeqCst)).pages
     }
 
-    /// Another process has ended, so that fewer of its pages count for others.
-    fn lose_shared(&self, pages: u64) {
-        self.shared.fetch_sub(pages.cast_signed(), SeqCst);
-        self.ended.fetch_add(pages, SeqCst);
+    /// Fewer of its pages count for others than it knows.
+    pub(crate) fn lose_shared(&self, pages: i64) {
+        self.shared.fetch_sub(pages, SeqCst);
+        self.taken.fetch_add(pages, SeqCst);
     }
 
     pub(crate) fn claim(&self, now: u64) -> Claim {
@@ -607,11 +614,11 @@ impl Entry {
     /// Releases an entry that nobody else uses.
     pub(crate) fn clear(&self) {
         let Entry { owner: _, granted, unpaged, spare, misses, short_until, .. } = self;
-        let Entry { shared, common, ended, family, lent, followed, compacted, .. } = self;
+        let Entry { shared, common, taken, family, lent, followed, compacted, .. } = self;
         let words = [granted, unpaged, spare, misses, short_until];
-        let others = [common, ended, family, lent, followed, compacted];
+        let others = [common, family, lent, followed, compacted];
         words.into_iter().chain(others).for_each(|word| word.store(0, SeqCst));
-        shared.store(0, SeqCst);
+        [shared, taken].into_iter().for_each(|word| word.store(0, SeqCst));
         self.owner.store(0, Release);
     }
 }

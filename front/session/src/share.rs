@@ -235,9 +235,23 @@ impl Share {
         self.budget.lent_by(self.index).map(|entry| entry.take_lent()).sum()
     }
 
-    /// Pages of it that are no longer shared because other processes ended, in all.
-    pub fn ended(&self) -> u64 {
-        self.entry().ended.load(SeqCst)
+    /// Pages that others have taken from its shared ones so far, less those that they have added.
+    pub fn taken(&self) -> i64 {
+        self.entry().taken.load(SeqCst)
+    }
+
+    /// Whether other processes may have pages in common with this one.
+    pub fn has_kin(&self) -> bool {
+        self.budget.kin(self.index).next().is_some()
+    }
+
+    /// `pages` more of it count for others than its entry has, less than 0: fewer. As many fewer of
+    /// theirs do, for no page has parted by that.
+    pub fn exchange(&self, pages: i64) {
+        let kin: Vec<&Entry> = self.budget.kin(self.index).collect();
+        let part = pages / kin.len().max(1) as i64;
+        kin.iter().for_each(|kin| kin.lose_shared(part));
+        self.entry().shared.fetch_add(part * kin.len() as i64, SeqCst);
     }
 
     /// The pages that it is to give up, at most those above [`FLOOR`]: because its swap devices in

@@ -253,7 +253,7 @@ fn pages_of_a_parent_that_ended_are_its_childs_alone() {
     let run = Run::new(LIMIT);
     let [(_, parent), (_, child)] = forked(&run);
     parent.leave();
-    assert_eq!((run.budget.room(), child.ended()), (LIMIT, 4000));
+    assert_eq!((run.budget.room(), child.taken()), (LIMIT, 4000));
     child.set_besides(Besides::default());
     assert_eq!(run.budget.room(), LIMIT);
 }
@@ -279,11 +279,11 @@ fn pages_in_common_with_one_that_ended_are_in_common_with_fewer() {
     publish(&stranger, 50);
     assert_eq!(run.budget.room(), LIMIT + 1850);
     first.leave();
-    assert_eq!((parent.ended(), second.ended(), stranger.ended()), (150, 150, 0));
+    assert_eq!((parent.taken(), second.taken(), stranger.taken()), (150, 150, 0));
     assert_eq!(run.budget.room(), LIMIT + 950);
     [&parent, second].iter().for_each(|share| publish(share, 450));
     second.leave();
-    assert_eq!((run.budget.room(), parent.ended()), (LIMIT + 50, 600));
+    assert_eq!((run.budget.room(), parent.taken()), (LIMIT + 50, 600));
 }
 
 #[test]
@@ -304,6 +304,29 @@ fn frames_of_shared_pages_that_leave_are_given_up() {
     let besides = Besides { shared: 4000, common: 4000, parted: 9000, ..Besides::default() };
     child.set_besides(besides);
     assert_eq!((run.budget.room(), child.owed(0, 9010)), (before.1, 10));
+}
+
+#[test]
+fn what_one_finds_to_share_the_others_have_counted() {
+    let run = Run::new(LIMIT);
+    let [(_, parent), (_, child)] = forked(&run);
+    parent.take_lent();
+    let publish = |share: &Share, shared: i64| {
+        share.set_besides(Besides { shared, common: 4000, ..Besides::default() });
+    };
+    publish(&parent, 4000);
+    // The child has parted 3000 pages: 2500 of each count for the other.
+    publish(&child, 1000);
+    assert!(parent.has_kin() && child.has_kin());
+    child.exchange(1500);
+    assert_eq!((run.budget.room(), parent.taken(), child.taken()), (LIMIT + 5000, 1500, 0));
+    parent.exchange(-100);
+    assert_eq!((run.budget.room(), parent.taken(), child.taken()), (LIMIT + 5000, 1500, -100));
+    parent.leave();
+    assert!(!child.has_kin());
+    let room = run.budget.room();
+    child.exchange(500);
+    assert_eq!(run.budget.room(), room);
 }
 
 #[test]

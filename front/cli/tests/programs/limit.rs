@@ -164,15 +164,15 @@ fn share_above_limit(place: &Place, program: &[PathBuf]) -> f64 {
     over as f64 / samples as f64
 }
 
-/// Before, 143 to 149 MiB were resident: half of the pages that parted were not counted, the others
+/// Before, 130 MiB and more were resident: half of the pages that parted were not counted, the others
 /// 40 ms late, and nothing slowed the process that wrote.
 #[test]
 fn pages_that_part_after_a_fork_stay_within_the_limit() {
     let place = Place::new();
     let program = [place.compile("limit", "limit", &[])];
     for writer in ["parent", "child"] {
-        let command = run(&place, "96M", &disk(&place), &program, &["parts", "80", writer]);
-        expect_within(&format!("80 MiB that a {writer} changes"), 96 * MIB, command, &place);
+        let command = run(&place, "96M", &disk(&place), &program, &["parts", "72", writer]);
+        expect_within(&format!("72 MiB that a {writer} changes"), 96 * MIB, command, &place);
     }
 }
 
