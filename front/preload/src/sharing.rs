@@ -10,9 +10,9 @@
 //! as in the parent, whether or not the child has registered it yet. The rest of the range is not
 //! inherited, and inaccessible in the child until it is registered.
 //!
-//! Shared pages that part take memory. If all could part with memory to spare, the kernel copies
-//! them, and they are counted afterwards. Else they are guarded: write-protected in both processes,
-//! so that each counts before it parts, and the thread that writes to it frees memory for it.
+//! Shared pages that part take memory. While there is enough, the kernel copies them, and they are
+//! counted afterwards. Else they are guarded: write-protected in both processes, so that each counts
+//! before it parts, and the thread that writes to it frees memory for it.
 
 use crate::pins;
 use crate::process::{Process, SPACE};
@@ -79,7 +79,7 @@ pub(crate) fn end(process: &Process, frozen: Frozen) {
     process.manager.thaw(SPACE, frozen);
 }
 
-/// Guards all pages, if they could part with no memory left.
+/// Guards all pages, once so many could part unseen that the limit is exceeded.
 pub(crate) fn guard_if_tight(process: &Process) {
     let unpaged = &process.reporter.unpaged;
     if unpaged.needs_guard() {
