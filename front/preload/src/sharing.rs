@@ -11,8 +11,8 @@
 //! inherited, and inaccessible in the child until it is registered.
 //!
 //! Shared pages that part take memory. While there is enough, the kernel copies them, and they are
-//! counted afterwards. Else they are guarded: write-protected in both processes, so that each counts
-//! before it parts, and the thread that writes to it frees memory for it.
+//! counted afterwards. Else they are guarded: write-protected in both processes, so that each
+//! counts before it parts, and the thread that writes to it frees memory for it.
 
 use crate::pins;
 use crate::process::{Process, SPACE};

@@ -18,12 +18,7 @@
 //! both, so they never keep too much; both may give back, and ask again. Nothing has to be repaired
 //! after a process that was killed in the middle.
 //!
-//! Pages that a fork has shared count once: each process says how many of its own count for others
-//! (`shared`), and so many more may be granted in all. A child begins with half of what it shares,
-//! as the kernel counts it. The other half is its parent's: `lent`, until the parent takes it over.
-//! A page that parts is one less in the sum, whoever parted it, so a process that parts more than
-//! its half has fewer than none. What it then finds to share it takes from its family, which still
-//! counts it. When one ends, the rest of its family has fewer in common.
+//! Pages that a fork has shared count once: `family.rs`.
 //!
 //! A process is alive as long as the lock of its statistics file is held (stats_file.rs): the
 //! system releases it at the end of its helper, however that comes. Another process then clears its
@@ -33,7 +28,7 @@
 //! entries at short intervals, and keeps to its own: [`Share::aim`].
 //!
 //! Locking: none. The words are atomics in shared memory, `owner` is taken and released by
-//! compare-and-swap, and only the owner changes the rest of its entry.
+//! compare-and-swap, and only the owner changes the rest of its entry, except `shared` and `taken`.
 
 use crate::arbitration::Claim;
 use crate::stats_file::{Image, is_ended};
@@ -117,30 +112,12 @@ pub(crate) struct Entry {
     pub(crate) taken: AtomicI64,
     /// The owner of the entry of the ancestor with which it may have pages in common.
     pub(crate) family: AtomicU64,
-    /// The parent's of these, until it takes them over: a [`Lent`].
+    /// The parent's of these, until it takes them over: a [`crate::family::Lent`].
     pub(crate) lent: AtomicU64,
     /// The last change of the swap devices that it has carried out.
     pub(crate) followed: AtomicU64,
     /// The last request to compact that it has carried out: a [`Compaction`].
     pub(crate) compacted: AtomicU64,
-}
-
-/// Pages of a parent that count for its child, which maps them, too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lent {
-    pub(crate) pages: u64,
-    /// The parent's entry.
-    pub(crate) parent: u16,
-}
-
-impl Lent {
-    pub(crate) fn to_bits(self) -> u64 {
-        self.pages << 16 | u64::from(self.parent)
-    }
-
-    fn from_bits(bits: u64) -> Lent {
-        Lent { pages: bits >> 16, parent: bits as u16 }
-    }
 }
 
 /// A request to compact that a process has carried out.
@@ -524,35 +501,6 @@ impl Budget {
         self.words().entries[index].clear();
     }
 
-    /// The entries of other processes that may have pages in common with that of an entry.
-    pub(crate) fn kin(&self, index: usize) -> impl Iterator<Item = &Entry> {
-        let family = self.words().entries[index].family.load(SeqCst);
-        let others = self.others(index).map(|other| &self.words().entries[other]);
-        others.filter(move |other| {
-            other.family.load(SeqCst) == family && other.common.load(SeqCst) > 0
-        })
-    }
-
-    /// Pages that the process of an entry has in common with others are soon those of one fewer.
-    fn end_common(&self, index: usize) {
-        let common = self.words().entries[index].common.load(SeqCst).cast_signed();
-        let kin: Vec<&Entry> = self.kin(index).collect();
-        // Of a page of n + 1 processes, n / (n + 1) of each counts for others; of n, (n - 1) / n.
-        let count = kin.len().max(1) as i64;
-        kin.iter().for_each(|kin| kin.lose_shared(common / (count * count)));
-        if common > 0 && !kin.is_empty() {
-            self.notify();
-        }
-    }
-
-    /// The entries of children that have pages in common with the process of an entry.
-    pub(crate) fn lent_by(&self, index: usize) -> impl Iterator<Item = &Entry> {
-        self.taken().filter(move |entry| {
-            let lent = entry.lent();
-            lent.pages > 0 && usize::from(lent.parent) == index
-        })
-    }
-
     /// Makes processes give pages back if they have more than there are.
     pub(crate) fn notify_if_over(&self) {
         if self.granted() > self.room() {
@@ -581,23 +529,8 @@ impl Entry {
         !matches!(self.owner.load(Acquire), 0 | REAPED)
     }
 
-    pub(crate) fn lent(&self) -> Lent {
-        Lent::from_bits(self.lent.load(SeqCst))
-    }
-
     pub(crate) fn compaction(&self) -> Compaction {
         Compaction::from_bits(self.compacted.load(SeqCst))
-    }
-
-    /// Clears it; returns how many pages there were.
-    pub(crate) fn take_lent(&self) -> u64 {
-        Lent::from_bits(self.lent.swap(0, SeqCst)).pages
-    }
-
-    /// Fewer of its pages count for others than it knows.
-    pub(crate) fn lose_shared(&self, pages: i64) {
-        self.shared.fetch_sub(pages, SeqCst);
-        self.taken.fetch_add(pages, SeqCst);
     }
 
     pub(crate) fn claim(&self, now: u64) -> Claim {

@@ -8,7 +8,8 @@
 //! Locking: as for [`crate::Budget`].
 
 use crate::arbitration::{Claim, targets};
-use crate::budget::{Budget, Compaction, Entry, FLOOR, Lent, START, Scope};
+use crate::budget::{Budget, Compaction, Entry, FLOOR, START, Scope};
+use crate::family::Lent;
 use crate::stats_file::Image;
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem};
 use crate::tuning::Tuning;

@@ -7,8 +7,8 @@
 //! ```
 //! Without guard, the kernel copies a page in a minor fault that nobody here sees.
 //!
-//! A page in common that leaves frees nothing, until it has left all processes. So under guard other
-//! pages leave first.
+//! A page in common that leaves frees nothing, until it has left all processes. So under guard
+//! other pages leave first.
 
 use crate::api::{Userfaultfd, Wake, Writes};
 use crate::residency::Residence;

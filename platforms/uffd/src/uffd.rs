@@ -182,8 +182,8 @@ impl Uffd {
 
     /// In a forked child: maps and registers pages of a space as a platform of the child's own will
     /// ([`Site::Registered`]), `parts` without contents and `inherited` ones with what the fork has
-    /// left there, guarded if those of this space are. Faults are delivered as they are of this space.
-    /// Returns the userfaultfd.
+    /// left there, guarded if those of this space are. Faults are delivered as they are of this
+    /// space. Returns the userfaultfd.
     ///
     /// # Errors
     /// The system's refusal.

@@ -161,8 +161,8 @@ fn share_above_limit(place: &Place, program: &[PathBuf]) -> f64 {
     over as f64 / samples as f64
 }
 
-/// Before, 130 MiB and more were resident: half of the pages that parted were not counted, the others
-/// 40 ms late, and nothing slowed the process that wrote.
+/// Before, 152 MiB were resident: half of the pages that parted were not counted, the others 40 ms
+/// late, and nothing slowed the process that wrote.
 #[test]
 fn pages_that_part_after_a_fork_stay_within_the_limit() {
     let place = Place::new();
