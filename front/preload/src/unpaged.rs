@@ -237,11 +237,12 @@ impl Unpaged {
 
     /// Whether so many pages could part unseen that the limit is exceeded.
     pub(crate) fn needs_guard(&self) -> bool {
-        let can_part = lock(&self.common).can_part(self.parted()).min(UNSEEN_MAX);
-        let platform = self.manager.platform();
-        can_part > 0
-            && !platform.is_guarded()
-            && self.share.as_ref().is_some_and(|share| share.left() < can_part)
+        let common = *lock(&self.common);
+        if common.others() == 0 || self.manager.platform().is_guarded() {
+            return false;
+        }
+        let can_part = common.can_part(self.parted()).min(UNSEEN_MAX);
+        can_part > 0 && self.share.as_ref().is_some_and(|share| share.left() < can_part)
     }
 
     /// Bytes that the manager takes besides paged memory: its tables, those of devices, and RAM
@@ -279,12 +280,13 @@ impl Unpaged {
         // Such a child keeps the manager's memory as it was.
         let of_child = if self.has_forked() { Bytes(memory::resident() as u64) } else { Bytes(0) };
         let (common, parted) = (*lock(&self.common), platform.pages_parted());
+        let shared = if common.others() == 0 { 0 } else { common.left(self.parted()) };
         let reserve = if platform.is_guarded() { self.manager.frames() / RESERVE_SHARE } else { 0 };
-        let reserve = reserve.min(common.can_part(self.parted()));
+        let reserve = reserve.min(common.others().saturating_add_signed(shared));
         Besides {
             unpaged: unpaged.pages() + of_child.pages() + reserve + excess,
             devices: devices.pages(),
-            shared: if common.others() == 0 { 0 } else { common.left(self.parted()) },
+            shared,
             common: common.others(),
             parted,
         }
