@@ -4,7 +4,7 @@ use crate::device::Device;
 use crate::error::OpenError;
 use crate::open::{FileOptions, open_wrapped};
 use crate::seal::Seal;
-use crate::spec::Spec;
+use crate::spec::{Injection, Spec};
 use highwater_platform::Medium;
 use std::fmt;
 
@@ -33,6 +33,14 @@ impl Area {
     /// # Errors
     /// What is wrong, in one line.
     pub fn parse(text: &str) -> Result<Area, String> {
+        Area::parse_with(text, Injection::Refused)
+    }
+
+    /// [`Area::parse`] of a specification that may inject faults ([`Spec::parse_with`]).
+    ///
+    /// # Errors
+    /// What is wrong, in one line.
+    pub fn parse_with(text: &str, injection: Injection) -> Result<Area, String> {
         let mut options = Vec::new();
         let mut rest = text;
         // An option has no colon: a comma before a colon is part of a path.
@@ -41,7 +49,7 @@ impl Area {
         {
             (rest, _) = (before, options.push(option));
         }
-        let mut area = Area::new(Spec::parse(rest)?);
+        let mut area = Area::new(Spec::parse_with(rest, injection)?);
         for (key, value) in options.into_iter().rev() {
             area.set(key, value).map_err(|what| format!("swap {text:?}: {what}"))?;
         }

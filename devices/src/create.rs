@@ -37,7 +37,7 @@ pub(crate) fn create(spec: &Spec) -> Result<File, Reason> {
     let file = match spec {
         Spec::Dir { path, .. } => create_unnamed(path),
         Spec::File { path, .. } => create_hidden(|| path.clone()),
-        Spec::Ram { .. } | Spec::Zram { .. } | Spec::Tier { .. } => {
+        Spec::Ram { .. } | Spec::Zram { .. } | Spec::Tier { .. } | Spec::Flaky { .. } => {
             Err(io::Error::from_raw_os_error(libc::EINVAL))
         }
     };

@@ -15,6 +15,12 @@ use std::os::fd::{BorrowedFd, RawFd};
 /// A transfer that names slots outside the device or frames outside the arena fails with EINVAL,
 /// a write to a read-only device with EROFS; both are defects of the caller.
 pub trait Device: Send + Sync {
+    /// The device that this one wraps. The default of each method below calls it, but for those
+    /// that move pages.
+    fn inner(&self) -> Option<&dyn Device> {
+        None
+    }
+
     /// The properties that the manager needs. Constant while the device is used.
     fn info(&self) -> DeviceInfo;
 
@@ -36,6 +42,19 @@ pub trait Device: Send + Sync {
     /// As for [`Device::read`].
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]);
 
+    /// [`Device::read`] or [`Device::write`].
+    ///
+    /// # Safety
+    /// As for [`Device::read`].
+    unsafe fn read_or_write(&self, arena: Arena, direction: Direction, batch: &mut [Io]) {
+        match direction {
+            // SAFETY: by contract of this function.
+            Direction::Read => unsafe { self.read(arena, batch) },
+            // SAFETY: by contract of this function.
+            Direction::Write => unsafe { self.write(arena, batch) },
+        }
+    }
+
     /// Starts the batch without waiting, if the device has a queue. `None`: all transfers are done,
     /// and every `result` is set.
     ///
@@ -47,18 +66,14 @@ pub trait Device: Send + Sync {
         direction: Direction,
         batch: &mut [Io],
     ) -> Option<Started> {
-        match direction {
-            // SAFETY: by contract of this function.
-            Direction::Read => unsafe { self.read(arena, batch) },
-            // SAFETY: by contract of this function.
-            Direction::Write => unsafe { self.write(arena, batch) },
-        }
+        // SAFETY: by contract of this function.
+        unsafe { self.read_or_write(arena, direction, batch) };
         None
     }
 
     /// Whether [`Device::finish`] would return without waiting.
-    fn is_over(&self, _started: &Started) -> bool {
-        true
+    fn is_over(&self, started: &Started) -> bool {
+        self.inner().is_none_or(|inner| inner.is_over(started))
     }
 
     /// Waits for a batch that this thread started and sets every `result`. Each started batch must
@@ -72,15 +87,23 @@ pub trait Device: Send + Sync {
 
     /// Frees the contents of slots that no other thread uses. Until they are written again, reads
     /// of them return anything.
-    fn discard(&self, _slot: u32, _pages: u32) {}
+    fn discard(&self, slot: u32, pages: u32) {
+        if let Some(inner) = self.inner() {
+            inner.discard(slot, pages);
+        }
+    }
 
     /// Frees the contents of all slots, their memory or disk space, and all room that was taken for
     /// them. No slot is in use, here or by a forked child.
-    fn vacate(&self) {}
+    fn vacate(&self) {
+        if let Some(inner) = self.inner() {
+            inner.vacate();
+        }
+    }
 
     /// The bytes that discarding a slot would free.
-    fn footprint(&self, _slot: u32) -> usize {
-        PAGE_SIZE
+    fn footprint(&self, slot: u32) -> usize {
+        self.inner().map_or(PAGE_SIZE, |inner| inner.footprint(slot))
     }
 
     /// Lets the contents of the device take room that devices of several processes share, from a
@@ -93,7 +116,7 @@ pub trait Device: Send + Sync {
 
     /// Whether most of the room that devices of several processes share is in use.
     fn is_scarce(&self) -> bool {
-        false
+        self.inner().is_some_and(|inner| inner.is_scarce())
     }
 
     /// Makes all finished writes durable against a loss of power. No effect on devices whose
@@ -102,21 +125,29 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// The system's error; earlier writes may be lost.
     fn sync(&self) -> Result<(), IoError> {
-        Ok(())
+        self.inner().map_or(Ok(()), |inner| inner.sync())
     }
 
     /// The body of the device's background thread, at the first call; `None` if it has none. The
     /// caller starts the thread, which ends when the device is dropped.
     fn thread(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        None
+        self.inner().and_then(|inner| inner.thread())
     }
 
     /// Stops the background thread until [`Device::resume`]: when this returns it changes nothing.
     /// Called before a fork, without locks that a transfer needs, and undone in the parent.
-    fn pause(&self) {}
+    fn pause(&self) {
+        if let Some(inner) = self.inner() {
+            inner.pause();
+        }
+    }
 
     /// Undoes one [`Device::pause`].
-    fn resume(&self) {}
+    fn resume(&self) {
+        if let Some(inner) = self.inner() {
+            inner.resume();
+        }
+    }
 
     /// A read-only device with these contents, for a forked child. The child calls it before any
     /// other use of its parent's device, and may only drop that device afterwards. The parent does
@@ -128,37 +159,50 @@ pub trait Device: Send + Sync {
 
     /// Memory that the device itself takes as it is used, beside its contents.
     fn tables(&self) -> Bytes {
-        Bytes(0)
+        self.inner().map_or(Bytes(0), |inner| inner.tables())
     }
 
     /// Statistics of compression; `None` if the device does not compress.
     fn compression(&self) -> Option<Compression> {
-        None
+        self.inner().and_then(|inner| inner.compression())
     }
 
     /// Statistics of the levels; `None` if it has one level, or is inherited.
     fn tiering(&self) -> Option<Tiering> {
-        None
+        self.inner().and_then(|inner| inner.tiering())
     }
 
     /// Whether a read found a page that is not what was written last to its slot. That transfer
     /// failed with EBADMSG.
     fn altered(&self) -> bool {
-        false
+        self.inner().is_some_and(|inner| inner.altered())
+    }
+
+    /// Transfers that an injected fault has struck.
+    fn injected(&self) -> u64 {
+        self.inner().map_or(0, |inner| inner.injected())
     }
 
     /// Makes contents that outlive the process unreadable: it ends. Transfers fail from now on.
-    fn forget(&self) {}
+    fn forget(&self) {
+        if let Some(inner) = self.inner() {
+            inner.forget();
+        }
+    }
 
     /// The descriptors that [`Device::inherit`] uses. A child that has not inherited them gets
     /// copies with the same numbers before.
     fn descriptors(&self) -> Vec<RawFd> {
-        Vec::new()
+        self.inner().map_or_else(Vec::new, |inner| inner.descriptors())
     }
 
     /// Tells the numbers that copies of [`Device::descriptors`] have in another process with this
     /// memory, in their order.
-    fn set_copies(&self, _copies: &[RawFd]) {}
+    fn set_copies(&self, copies: &[RawFd]) {
+        if let Some(inner) = self.inner() {
+            inner.set_copies(copies);
+        }
+    }
 
     /// [`Device::read`] in a process that has a copy of the device's file; `false`: it has to be
     /// done elsewhere, and no `result` is set.

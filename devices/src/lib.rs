@@ -12,6 +12,7 @@
 //!                 |   |- Room         blocks of the file system, allocated before they are written
 //!                 |   '- plain        preadv and pwritev, without a ring (transfer)
 //!                 |- Sealed           another device, encrypted and authenticated
+//!                 |- Flaky            another device, with injected faults, for tests
 //!                 |- Part             a range of another device
 //!                 |- Quota            room that the devices of several processes share
 //!                 '- Tier             Ram or Zram over a FileDevice, and a thread for write-back
@@ -39,6 +40,7 @@ mod disk;
 mod error;
 mod existing;
 mod file;
+mod flaky;
 mod open;
 mod part;
 mod pool;
@@ -64,12 +66,13 @@ pub use device::Device;
 pub use error::{OpenError, Reason};
 pub use existing::{FileError, open_file};
 pub use file::Submission;
+pub use flaky::{FaultKind, FaultPlan, Faults, When};
 pub use highwater_platform::FileAccess;
-pub use open::{FileOptions, open, open_with, open_wrapped, part, tier};
+pub use open::{FileOptions, flaky, open, open_with, open_wrapped, part, tier};
 pub use pool::Started;
 pub use quota::{Lender, Lenders};
 pub use seal::Seal;
 pub use size::size;
-pub use spec::{Algorithm, SIZE_MAX, SIZE_MIN, Spec};
+pub use spec::{Algorithm, Injection, SIZE_MAX, SIZE_MIN, Spec};
 pub use tiering::Tiering;
 pub use zram::{Sample, Sampler};

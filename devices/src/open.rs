@@ -3,6 +3,7 @@
 use crate::device::Device;
 use crate::error::{OpenError, Reason};
 use crate::file::{FileDevice, Submission};
+use crate::flaky::{Faults, Flaky};
 use crate::part::Part;
 use crate::ram::Ram;
 use crate::seal::{Seal, Sealed};
@@ -55,6 +56,14 @@ pub fn open_wrapped(
                 Seal::Off => file,
             }
         }
+        Spec::Flaky { faults, device } => {
+            let inject =
+                |device: Box<dyn Device>| flaky(device.into(), Arc::new(Faults::new(faults)));
+            let is_file = device.is_file();
+            let wrap = |file| wrap(if is_file { inject(file) } else { file });
+            let opened = open_wrapped(device, options, &wrap)?;
+            Ok(if is_file { opened } else { inject(opened) })
+        }
         Spec::Tier { fast, slow } => {
             let [fast, slow] = [fast, slow].map(|level| open_wrapped(level, options, wrap));
             tier(spec.to_string(), fast?, slow?)
@@ -74,6 +83,11 @@ pub fn tier(
     slow: Box<dyn Device>,
 ) -> Result<Box<dyn Device>, Reason> {
     Tier::new(name, fast, slow).map(boxed)
+}
+
+/// A device whose transfers `faults` strike.
+pub fn flaky(device: Arc<dyn Device>, faults: Arc<Faults>) -> Box<dyn Device> {
+    boxed(Flaky::new(device, faults))
 }
 
 /// A device of the `pages` pages of `whole` from `first` on.

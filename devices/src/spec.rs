@@ -1,6 +1,7 @@
 //! Specifications of devices: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
-//! `dir:PATH:SIZE`, `tier:FAST+SLOW`.
+//! `dir:PATH:SIZE`, `tier:FAST+SLOW`; for tests also `flaky:FAULTS+SPEC`.
 
+use crate::flaky::FaultPlan;
 use crate::size::size;
 use highwater_units::Bytes;
 use std::fmt;
@@ -57,6 +58,22 @@ pub enum Spec {
         /// A file.
         slow: Box<Spec>,
     },
+    /// A device whose transfers fail, for tests.
+    Flaky {
+        /// Which fail, and when.
+        faults: FaultPlan,
+        /// The device: no tier.
+        device: Box<Spec>,
+    },
+}
+
+/// Whether a specification may inject faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Injection {
+    /// It is the user's.
+    Refused,
+    /// It is a test's.
+    Allowed,
 }
 
 /// A compression algorithm.
@@ -88,7 +105,40 @@ impl Spec {
     /// # Errors
     /// What is wrong, in one line.
     pub fn parse(text: &str) -> Result<Spec, String> {
-        parse_kind(text).map_err(|message| format!("swap {text:?}: {message}"))
+        Spec::parse_with(text, Injection::Refused)
+    }
+
+    /// [`Spec::parse`], which may also allow `flaky:FAULTS+SPEC`, alone or as a level of a tier.
+    /// FAULTS is `KIND=once|always|N` of 1000 for some [kinds](crate::FaultKind), `after=N`
+    /// transfers without faults, and `seed=N`, joined by commas.
+    ///
+    /// # Errors
+    /// What is wrong, in one line.
+    pub fn parse_with(text: &str, injection: Injection) -> Result<Spec, String> {
+        let parsed = parse_kind(text).and_then(|spec| match injection {
+            Injection::Refused if spec.is_flaky() => {
+                Err("flaky: injects faults, for the tests of highwater-lab".to_owned())
+            }
+            Injection::Refused | Injection::Allowed => Ok(spec),
+        });
+        parsed.map_err(|message| format!("swap {text:?}: {message}"))
+    }
+
+    fn is_flaky(&self) -> bool {
+        match self {
+            Spec::Flaky { .. } => true,
+            Spec::Tier { fast, slow } => fast.is_flaky() || slow.is_flaky(),
+            Spec::Ram { .. } | Spec::Zram { .. } | Spec::File { .. } | Spec::Dir { .. } => false,
+        }
+    }
+
+    /// Whether it is one file, with faults or without.
+    pub(crate) fn is_file(&self) -> bool {
+        match self {
+            Spec::File { .. } | Spec::Dir { .. } => true,
+            Spec::Flaky { device, .. } => device.is_file(),
+            Spec::Ram { .. } | Spec::Zram { .. } | Spec::Tier { .. } => false,
+        }
     }
 
     /// The specified size; of a tier, the sum of both levels.
@@ -99,6 +149,7 @@ impl Spec {
             | Spec::File { size, .. }
             | Spec::Dir { size, .. } => *size,
             Spec::Tier { fast, slow } => Bytes(fast.size().0 + slow.size().0),
+            Spec::Flaky { device, .. } => device.size(),
         }
     }
 
@@ -110,7 +161,8 @@ impl Spec {
     /// The devices that store its pages: itself, or both levels of a tier, the fast one first.
     pub fn levels(&self) -> Vec<&Spec> {
         match self {
-            Spec::Tier { fast, slow } => vec![fast, slow],
+            Spec::Tier { fast, slow } => [fast.levels(), slow.levels()].concat(),
+            Spec::Flaky { device, .. } => device.levels(),
             Spec::Ram { .. } | Spec::Zram { .. } | Spec::File { .. } | Spec::Dir { .. } => {
                 vec![self]
             }
@@ -121,6 +173,7 @@ impl Spec {
     pub(crate) fn pages(&self) -> u32 {
         let per_page = match self {
             Spec::Tier { fast, slow } => return fast.pages().saturating_add(slow.pages()),
+            Spec::Flaky { device, .. } => return device.pages(),
             Spec::Zram { .. } => u64::from(ZRAM_SLOTS_PER_PAGE),
             Spec::Ram { .. } | Spec::File { .. } | Spec::Dir { .. } => 1,
         };
@@ -136,6 +189,7 @@ fn parse_kind(text: &str) -> Result<Spec, String> {
         "file" => parse_place(rest).map(|(path, size)| Spec::File { path, size }),
         "dir" => parse_place(rest).map(|(path, size)| Spec::Dir { path, size }),
         "tier" => parse_tier(rest),
+        "flaky" => parse_flaky(rest),
         "" => Err(format!("kind missing (there are {KINDS})")),
         kind => Err(format!("unknown kind {kind:?} (there are {KINDS})")),
     }
@@ -146,12 +200,26 @@ fn parse_tier(text: &str) -> Result<Spec, String> {
     let (fast, slow) = text.split_once(LEVELS).ok_or_else(missing)?;
     let fast = parse_kind(fast).map_err(|reason| format!("fast level: {reason}"))?;
     let slow = parse_kind(slow).map_err(|reason| format!("slow level: {reason}"))?;
-    match (&fast, &slow) {
-        (Spec::Ram { .. } | Spec::Zram { .. }, Spec::File { .. } | Spec::Dir { .. }) => {
+    match (&fast, slow.is_file()) {
+        (Spec::Ram { .. } | Spec::Zram { .. }, true) => {
             Ok(Spec::Tier { fast: Box::new(fast), slow: Box::new(slow) })
         }
-        (Spec::Ram { .. } | Spec::Zram { .. }, _) => Err("the slow level is file: or dir:".into()),
+        (Spec::Ram { .. } | Spec::Zram { .. }, false) => {
+            Err("the slow level is file: or dir:".into())
+        }
         _ => Err("the fast level is ram: or zram:".into()),
+    }
+}
+
+fn parse_flaky(text: &str) -> Result<Spec, String> {
+    let missing = || format!("device missing (FAULTS{LEVELS}SPEC)");
+    let (faults, device) = text.split_once(LEVELS).ok_or_else(missing)?;
+    let faults = FaultPlan::parse(faults)?;
+    match parse_kind(device)? {
+        Spec::Tier { .. } | Spec::Flaky { .. } => {
+            Err("faults are injected into a level, and once".into())
+        }
+        device => Ok(Spec::Flaky { faults, device: Box::new(device) }),
     }
 }
 
@@ -218,6 +286,7 @@ impl fmt::Display for Spec {
             Spec::File { path, size } => place(f, "file", path, size),
             Spec::Dir { path, size } => place(f, "dir", path, size),
             Spec::Tier { fast, slow } => write!(f, "tier:{fast}{LEVELS}{slow}"),
+            Spec::Flaky { faults, device } => write!(f, "flaky:{faults}{LEVELS}{device}"),
         }
     }
 }
@@ -297,6 +366,12 @@ mod tests {
             ("ram:99999999999999999999T", "bad size"),
             ("dir:/a;b:1G", "may not contain ';'"),
             ("dir:/a\nb:x", "\\n"),
+            ("flaky:read=once+ram:1G", "for the tests of highwater-lab"),
+            ("tier:ram:1G+flaky:read=once+dir:/a:1G", "for the tests of highwater-lab"),
+            ("flaky:read=once", "device missing (FAULTS+SPEC)"),
+            ("flaky:fire=once+ram:1G", "unknown fault \"fire\""),
+            ("flaky:read=once+tier:ram:1G+dir:/a:1G", "injected into a level"),
+            ("tier:flaky:read=once+ram:1G", "fast level: device missing"),
         ] {
             let error = Spec::parse(text).unwrap_err();
             assert!(error.contains(part) && error.lines().count() == 1, "{text:?}: {error}");
@@ -311,18 +386,30 @@ mod tests {
             let pages = (random.below(1 << 32) + 1) >> shift << random.below(shift + 1);
             let size = Bytes::of_pages(pages.max(256));
             let path = PathBuf::from(format!("/x:{}", random.below(9)));
-            let spec = match random.below(6) {
+            let spec = match random.below(8) {
                 0 => Spec::Ram { size },
                 1 => Spec::Zram { size, algorithm: Algorithm::Lz4 },
                 2 => Spec::Zram { size, algorithm: Algorithm::Zstd },
                 3 => Spec::File { path, size },
                 4 => Spec::Dir { path, size },
+                5 => flaky(&mut random, Spec::Ram { size }),
+                6 => Spec::Tier {
+                    fast: Box::new(Spec::Ram { size }),
+                    slow: Box::new(flaky(&mut random, Spec::File { path, size: SIZE_MIN })),
+                },
                 _ => Spec::Tier {
                     fast: Box::new(Spec::Zram { size, algorithm: Algorithm::Zstd }),
                     slow: Box::new(Spec::Dir { path, size: SIZE_MIN }),
                 },
             };
-            assert_eq!(Spec::parse(&spec.to_string()), Ok(spec));
+            let text = spec.to_string();
+            assert_eq!(Spec::parse(&text).is_err(), spec.is_flaky(), "{text}");
+            assert_eq!(Spec::parse_with(&text, Injection::Allowed), Ok(spec));
         }
+    }
+
+    fn flaky(random: &mut Prng, device: Spec) -> Spec {
+        let plan = format!("lost={},after={}", 1 + random.below(999), random.below(99));
+        Spec::Flaky { faults: FaultPlan::parse(&plan).unwrap(), device: Box::new(device) }
     }
 }

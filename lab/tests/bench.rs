@@ -30,6 +30,13 @@ fn a_sequential_pass_swaps_out_and_not_in() {
 }
 
 #[test]
+fn contents_are_right_over_a_device_that_fails() {
+    let text = bench(&["usemem", "--swap", "flaky:write=100,delay=5,seed=1+ram:32M"]);
+    let struck = text.split("in spite of ").nth(1).and_then(|rest| rest.split(' ').next());
+    assert!(struck.is_some_and(|count| count.parse::<u64>().unwrap() > 0), "{text}");
+}
+
+#[test]
 fn streams_read_a_file_beside_others() {
     let dir = env!("CARGO_TARGET_TMPDIR");
     let args = ["streams", "--time", "1", "--warm-up", "0", "--dir", dir];

@@ -35,6 +35,7 @@ mod gather;
 mod history;
 mod large;
 mod map;
+mod pointers;
 mod read;
 pub mod readahead;
 mod refault;

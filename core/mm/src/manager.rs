@@ -36,7 +36,7 @@ use crate::reclaim::KswapdPool;
 use crate::slab::{Frames, Slabs};
 use crate::snapshot::{self, Frozen, Snapshot, Unadopted};
 use crate::space::{Access, Backing, Entry, Page, Range, Space};
-use crate::swap::{ReadaheadRequest, Taken, Use as SwapPart};
+use crate::swap::{Landing, ReadaheadRequest, Taken, Use as SwapPart};
 use crate::swapoff::{self, NoRoom, Outcome as SwapoffOutcome, Swapoff};
 use crate::verify::verify;
 use crate::write_back;
@@ -330,7 +330,7 @@ impl<P: Platform> Manager<P> {
         let on = self.machine.config.prefetch && self.readahead.is_some() && single;
         if pages.first < pages.end && on {
             let Range { first, end } = pages;
-            let request = ReadaheadRequest { space, first, end, marker: None };
+            let request = ReadaheadRequest { space, first, end, landing: Landing::Asked };
             self.machine.request_readahead(request);
         }
     }

@@ -86,8 +86,8 @@ pub trait Memory {
     /// Whether a frame contains only zeros.
     fn is_zero(&self, pfn: Pfn) -> bool;
 
-    /// Reads the 8-byte word number `word` of a frame, below [`WORDS_PER_FRAME`]. For checkers and
-    /// tests.
+    /// Reads the 8-byte word number `word` of a frame, below [`WORDS_PER_FRAME`]. For readahead by
+    /// pointers, checkers and tests.
     fn load(&self, pfn: Pfn, word: usize) -> u64;
 
     /// Sets the 8-byte word number `word` of a frame. For checkers and tests.

@@ -1,6 +1,8 @@
 //! Maps frames into the program and unmaps them.
 
+use crate::memory::WORDS_PER_FRAME;
 use highwater_units::{Pfn, SpaceId, Vpn};
+use std::ops::Range;
 
 /// Which accesses to a mapped page do not fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +107,8 @@ pub struct AttachError(
 /// `core/mm/src/range.rs` (`discard`), `core/mm/src/snapshot.rs` (`copy`),
 /// `core/mm/src/snapshot/shared.rs` (`map`, `inherit`),
 /// `core/mm/src/khugepaged/mod.rs` (`coalesce`), `core/mm/src/fault/resident.rs` (`allow_write`,
-/// `holds`), `core/mm/src/reclaim/aging.rs` (`recency`) and `core/mm/src/reclaim/region.rs`
+/// `holds`), `core/mm/src/fault/pointers.rs` (`addresses`, `peek`),
+/// `core/mm/src/reclaim/aging.rs` (`recency`) and `core/mm/src/reclaim/region.rs`
 /// (`unmap_batch`).
 pub trait Mmu {
     /// How the manager finds out whether a page was used. Constant.
@@ -117,6 +120,18 @@ pub trait Mmu {
     /// # Errors
     /// The operating system refuses the address range, or the handling of its faults.
     fn attach(&self, space: SpaceId, pages: u64) -> Result<(), AttachError>;
+
+    /// The addresses of a space's pages in the program. `None`: they have none that the program
+    /// could keep as pointers.
+    fn addresses(&self, _space: SpaceId) -> Option<Range<u64>> {
+        None
+    }
+
+    /// Copies the words of a mapped page, whose entry the caller holds. `false` if the program may
+    /// not read it, or it has vanished. Only for spaces with [`Mmu::addresses`].
+    fn peek(&self, _space: SpaceId, _vpn: Vpn, _words: &mut [u64; WORDS_PER_FRAME]) -> bool {
+        false
+    }
 
     /// Maps `frames` at `first` and the following pages, and wakes the threads that wait for these
     /// pages. [`Stop::Occupied`] is a defect of the manager or the platform: only the manager maps

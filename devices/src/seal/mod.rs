@@ -27,12 +27,10 @@ mod seal_fuzz;
 mod tags;
 
 use crate::arena::Arena;
-use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::Reason;
 use crate::pool::Started;
 use crate::quota::Lenders;
-use crate::tiering::Tiering;
 use crate::transfer::admit;
 use bounce::{Bounce, Held};
 use cipher::{Altered, Cipher, Nonce};
@@ -40,7 +38,6 @@ use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{Bytes, FrameList, PAGE_SIZE};
 use keys::{Keys, Stamp};
 use std::fmt;
-use std::os::fd::RawFd;
 use std::slice;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -221,6 +218,10 @@ fn nonce(slot: u32, stamp: Stamp) -> Nonce {
 }
 
 impl Device for Sealed {
+    fn inner(&self) -> Option<&dyn Device> {
+        Some(&*self.device)
+    }
+
     fn info(&self) -> DeviceInfo {
         self.info.clone()
     }
@@ -269,10 +270,6 @@ impl Device for Sealed {
         }
     }
 
-    fn is_over(&self, started: &Started) -> bool {
-        self.device.is_over(started)
-    }
-
     unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {
         match (started.bounce, &self.bounce) {
             (Some(place), Some(bounce)) => {
@@ -297,28 +294,8 @@ impl Device for Sealed {
         self.device.discard(slot, pages);
     }
 
-    fn vacate(&self) {
-        self.device.vacate();
-    }
-
-    fn footprint(&self, slot: u32) -> usize {
-        self.device.footprint(slot)
-    }
-
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
         self.device.share_room(next)
-    }
-
-    fn is_scarce(&self) -> bool {
-        self.device.is_scarce()
-    }
-
-    fn sync(&self) -> Result<(), IoError> {
-        self.device.sync()
-    }
-
-    fn thread(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        self.device.thread()
     }
 
     fn pause(&self) {
@@ -353,28 +330,12 @@ impl Device for Sealed {
         Bytes(self.device.tables().0 + self.tags.bytes() + self.keys.bytes() + bounce)
     }
 
-    fn compression(&self) -> Option<Compression> {
-        self.device.compression()
-    }
-
-    fn tiering(&self) -> Option<Tiering> {
-        self.device.tiering()
-    }
-
     fn altered(&self) -> bool {
         self.altered.load(Relaxed)
     }
 
     fn forget(&self) {
         self.keys.wipe();
-    }
-
-    fn descriptors(&self) -> Vec<RawFd> {
-        self.device.descriptors()
-    }
-
-    fn set_copies(&self, copies: &[RawFd]) {
-        self.device.set_copies(copies);
     }
 }
 

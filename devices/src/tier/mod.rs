@@ -145,6 +145,10 @@ impl Device for Tier {
         self.shared.levels().any(|level| level.device.altered())
     }
 
+    fn injected(&self) -> u64 {
+        self.shared.levels().map(|level| level.device.injected()).sum()
+    }
+
     fn forget(&self) {
         self.shared.levels().for_each(|level| level.device.forget());
     }

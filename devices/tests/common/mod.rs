@@ -130,7 +130,7 @@ pub(crate) fn every_device(dir: &Path, size: Bytes) -> Vec<(String, Box<dyn Devi
     // Memory is not sealed.
     let used = |spec: &Spec| match spec {
         Spec::Ram { .. } | Spec::Zram { .. } => 2,
-        Spec::File { .. } | Spec::Dir { .. } | Spec::Tier { .. } => options.len(),
+        _ => options.len(),
     };
     let ways = |spec: Spec| {
         options.into_iter().take(used(&spec)).map(move |options| (spec.clone(), options))

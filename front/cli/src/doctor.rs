@@ -89,6 +89,7 @@ fn spec_item(spec: &Spec) -> Item {
             let (fast, slow) = (spec_item(fast), spec_item(slow));
             Item { found: format!("{}; then {}", fast.found, slow.found), ..slow }
         }
+        Spec::Flaky { device, .. } => spec_item(device),
         Spec::Ram { size } => Item::ok(NAME, format!("{size} of memory")),
         Spec::Zram { size, .. } => {
             let most = spec.capacity();

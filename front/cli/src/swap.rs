@@ -2,9 +2,12 @@
 //! starts.
 
 use crate::Refusal;
-use highwater_devices::{Area, Reason, Seal, Spec};
+use highwater_devices::{Area, Injection, Reason, Seal, Spec};
 use highwater_session::{SWAP_LEVELS_MAX, default_swap};
 use std::path::{PathBuf, absolute};
+
+/// The variable that lets a test give `flaky:` devices.
+const ALLOWED: &str = "HIGHWATER_TEST_FLAKY_SWAP";
 
 /// The devices given, or the default one. Paths become absolute, because programs change directory.
 pub(crate) fn devices(given: &[String]) -> Result<Vec<Area>, Refusal> {
@@ -32,8 +35,16 @@ fn levels(areas: &[Area]) -> Vec<u64> {
 /// The device that a text names, after `option`.
 pub(crate) fn device(text: &str, option: &str) -> Result<Area, Refusal> {
     let example = || format!("write for example {option}dir:/var/tmp:8G");
-    let area = Area::parse(text).map_err(|what| Refusal::new(what, example()))?;
+    let area = Area::parse_with(text, injection()).map_err(|what| Refusal::new(what, example()))?;
     Ok(Area { spec: whole(area.spec), ..area })
+}
+
+/// Whether this is a test of what happens when devices fail.
+fn injection() -> Injection {
+    match std::env::var_os(ALLOWED) {
+        Some(_) => Injection::Allowed,
+        None => Injection::Refused,
+    }
 }
 
 /// Makes paths absolute.
@@ -44,6 +55,7 @@ fn whole(spec: Spec) -> Spec {
         Spec::File { path, size } => Spec::File { path: full(path), size },
         Spec::Dir { path, size } => Spec::Dir { path: full(path), size },
         Spec::Tier { fast, slow } => Spec::Tier { fast, slow: Box::new(whole(*slow)) },
+        Spec::Flaky { faults, device } => Spec::Flaky { faults, device: Box::new(whole(*device)) },
     }
 }
 

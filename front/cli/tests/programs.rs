@@ -31,6 +31,8 @@ mod calls;
 mod ctl;
 #[path = "programs/devices.rs"]
 mod devices;
+#[path = "programs/faults.rs"]
+mod faults;
 #[path = "programs/forking.rs"]
 mod forking;
 #[path = "programs/gate.rs"]

@@ -121,7 +121,11 @@ fn other_groups_and_signals_are_left_to_the_program() {
         setsid -w {} <&3 & while ! wait $!; do :; done; exit 6",
         counts()
     );
-    let Some(command) = command(&dir, &["--quiet", "sh", "-c", &script]) else { return };
+    let Some(run) = command(&dir, &["--quiet", "sh", "-c", &script]) else { return };
+    // A shell cannot trap a signal that is ignored when it starts, as under nohup.
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(run.get_program()).args(run.get_args());
+    command.env("HIGHWATER_PRELOAD", dir.path().join("libidle.so"));
     let mut talk = Talk::start(command);
     talk.number("ready");
     talk.signal(Signal::HUP);

@@ -11,7 +11,7 @@
 //! other file by then.
 
 use crate::process::running;
-use highwater_devices::{Arena, Compression, Device, Lenders, Reason, Started, Tiering};
+use highwater_devices::{Arena, Device, Lenders, Reason, Started};
 use highwater_os::helper;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::Bytes;
@@ -84,6 +84,10 @@ fn there<R: Send>(act: impl FnOnce() -> R + Send) -> R {
 }
 
 impl Device for Remote {
+    fn inner(&self) -> Option<&dyn Device> {
+        Some(&*self.device)
+    }
+
     fn info(&self) -> DeviceInfo {
         self.device.info()
     }
@@ -116,17 +120,8 @@ impl Device for Remote {
             return unsafe { self.device.start(arena, direction, batch) };
         }
         // SAFETY: by contract.
-        unsafe {
-            match direction {
-                Direction::Read => self.read(arena, batch),
-                Direction::Write => self.write(arena, batch),
-            }
-        }
+        unsafe { self.read_or_write(arena, direction, batch) };
         None
-    }
-
-    fn is_over(&self, started: &Started) -> bool {
-        self.device.is_over(started)
     }
 
     unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {
@@ -143,32 +138,12 @@ impl Device for Remote {
         there(|| self.device.vacate());
     }
 
-    fn is_scarce(&self) -> bool {
-        self.device.is_scarce()
-    }
-
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
         self.device.share_room(next)
     }
 
-    fn footprint(&self, slot: u32) -> usize {
-        self.device.footprint(slot)
-    }
-
     fn sync(&self) -> Result<(), IoError> {
         there(|| self.device.sync())
-    }
-
-    fn thread(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        self.device.thread()
-    }
-
-    fn pause(&self) {
-        self.device.pause();
-    }
-
-    fn resume(&self) {
-        self.device.resume();
     }
 
     fn inherit(&self) -> Box<dyn Device> {
@@ -177,18 +152,6 @@ impl Device for Remote {
 
     fn resident(&self) -> Bytes {
         self.device.resident()
-    }
-
-    fn compression(&self) -> Option<Compression> {
-        self.device.compression()
-    }
-
-    fn tiering(&self) -> Option<Tiering> {
-        self.device.tiering()
-    }
-
-    fn descriptors(&self) -> Vec<RawFd> {
-        self.device.descriptors()
     }
 
     fn set_copies(&self, copies: &[RawFd]) {

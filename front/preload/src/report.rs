@@ -187,6 +187,7 @@ impl Reporter {
             (Counter::ArenaBytes, platform.frames_peak().0),
             (Counter::RamDeviceBytes, ram_device),
             (Counter::SealBytes, platform.devices().tables().0),
+            (Counter::InjectedFaults, platform.devices().injected()),
             (Counter::ByHandlers, u64::from(self.delivery == Delivery::Handler)),
             (Counter::OutOfMemory, self.out_of_memory.load(Relaxed)),
             (Counter::HelperNanos, cpu_time()),

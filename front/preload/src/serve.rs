@@ -14,16 +14,15 @@ use crate::serving::Serving;
 use crate::unpaged::Unpaged;
 use crate::{dump, gate, heap, malloc, ranges, swap_room, swap_set};
 use highwater_devices::Device;
-use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range, Unadopted};
 use highwater_os::helper::Program as Served;
-use highwater_serve::{Owner, Part};
+use highwater_serve::{Cause, Owner, Part};
 use highwater_session::{
     Borrowed, FaultThreads, Forked, LargePages, MapFiles, Mapping as Wanted, Settings, SystemCalls,
 };
 use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{Delivery, Mapping, Placement, Site, Uffd};
-use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
+use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -299,25 +298,11 @@ impl Owner for Program {
 /// Ends a process whose page fault cannot be served, as the kernel's OOM killer would. Runs in the
 /// helper.
 fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
-    if let (FaultError::Read(_), Some(name)) = (error, manager.platform().devices().altered()) {
-        say(&format!(
-            "swap {name} returned a page that was changed since it was written: the program is \
-             ended; check the disk, and who can write to it"
-        ));
-        kill_program()
-    }
-    let statistics = manager.statistics();
-    let of_pages = |counter| Bytes::of_pages(statistics.get(counter));
-    let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
-    let used = of_pages(Counter::SlotsUsed);
+    let cause = Cause::of(error, manager);
     let share = running().and_then(|process| process.share.as_ref());
-    let of_all = share.map_or(String::new(), |share| swap_room::in_words(share));
-    let shortage = manager.shortage();
-    let seen = shortage.map_or(String::new(), |shortage| format!("; {shortage}"));
-    say(&format!(
-        "{error}: the program is ended (memory {frames}, swap {used} of {slots} used\
-         {of_all}{seen}); run it with more --memory or --swap"
-    ));
+    let room = share.map_or(String::new(), |share| swap_room::in_words(share));
+    let figures = cause.figures(manager, &room);
+    say(&format!("{cause}: the program is ended{figures}; {}", cause.remedy()));
     if let Some(process) = running() {
         let full = u64::from(error == FaultError::OutOfMemory);
         process.reporter.out_of_memory.store(full, Relaxed);

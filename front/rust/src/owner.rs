@@ -7,11 +7,10 @@
 use crate::advice::Advice;
 use crate::files::{Files, OUTER};
 use crate::regions::{Region, Regions, SPACE};
-use highwater_mm::stats::Counter;
 use highwater_mm::{FaultError, Manager, Range};
-use highwater_serve::{Owner, Part};
+use highwater_serve::{Cause, Owner, Part};
 use highwater_uffd::Uffd;
-use highwater_units::{Bytes, SpaceId, Vpn};
+use highwater_units::{SpaceId, Vpn};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -53,16 +52,17 @@ impl Owner for Mappings {
     }
 
     fn failed(&self, part: Part, error: FaultError) {
-        let now = self.manager.statistics();
-        let of_pages = |counter| Bytes::of_pages(now.get(counter));
-        let (frames, slots) = (of_pages(Counter::Frames), of_pages(Counter::SlotsTotal));
-        let used = of_pages(Counter::SlotsUsed);
-        let shortage = self.manager.shortage().map_or(String::new(), |seen| format!("; {seen}"));
-        let of = if part.space == SPACE { "" } else { "of a mapped file: " };
-        end(&format!(
-            "{of}{error}: the process is ended (memory {frames}, swap {used} of {slots} used\
-             {shortage})"
-        ));
+        if part.space != SPACE && error != FaultError::OutOfMemory {
+            end(&format!("of a mapped file: {error}: the process is ended"));
+        }
+        let cause = Cause::of(error, &self.manager);
+        let figures = cause.figures(&self.manager, "");
+        let remedy = match cause {
+            // The remedy names options of a command line.
+            Cause::Short { .. } => String::new(),
+            _ => format!("; {}", cause.remedy()),
+        };
+        end(&format!("{cause}: the process is ended{figures}{remedy}"));
     }
 
     fn stray(&self, space: SpaceId, vpn: Vpn) {

@@ -1,8 +1,10 @@
 //! Faults that cannot be served: an error where there is a call that can return one, else one line
 //! and the end of the process. Never a bare signal, never wrong contents.
 
-use crate::common::{WAYS, alone, builder, lines, memory};
+use crate::common::{PAGE, WAYS, alone, builder, lines, memory};
 use highwater::{Error, FaultThreads, Memory, PagedVec};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 
 /// Limits the length of the files of this process.
@@ -35,8 +37,8 @@ fn ends(name: &str, way: FaultThreads) {
     let lines = lines(&output);
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{way:?}: {lines:?}");
     let [line] = lines.as_slice() else { panic!("{way:?}: {lines:?}") };
-    let start = "highwater: memory and swap are full: the process is ended (memory 8 MiB, swap ";
-    assert!(line.starts_with(start), "{line}");
+    let start = "highwater: memory is full, and writes to disk fail: the process is ended (memory ";
+    assert!(line.starts_with(start) && line.contains("check the disk of swap dir:"), "{line}");
 }
 
 #[test]
@@ -86,6 +88,19 @@ fn checked_calls_return_an_error() {
 
 /// 32 MiB of numbers, of which those in swap are lost: the file is truncated.
 fn losing(way: FaultThreads) -> (Memory, PagedVec<u64>) {
+    damaged(way, |file| file.set_len(0).expect("truncated"))
+}
+
+/// 32 MiB of numbers, of which those in swap are changed: a byte of each page.
+fn changing(way: FaultThreads) -> (Memory, PagedVec<u64>) {
+    damaged(way, |file| {
+        let pages = (0..file.metadata().expect("the file").len()).step_by(PAGE);
+        pages.for_each(|at| file.write_all_at(&[0xa5; 16], at + 80).expect("written"));
+    })
+}
+
+/// 32 MiB of numbers, of which most are in a swap file that is damaged.
+fn damaged(way: FaultThreads, damage: impl Fn(&File)) -> (Memory, PagedVec<u64>) {
     let dir = tempfile::tempdir().expect("a directory");
     let swap = format!("dir:{}:64M", dir.path().display());
     let memory = builder(way).swap(swap).build().expect("userfaultfd");
@@ -98,8 +113,7 @@ fn losing(way: FaultThreads) -> (Memory, PagedVec<u64>) {
         std::fs::read_link(path).is_ok_and(|file| file.starts_with(dir.path()))
     };
     let path = open.map(|entry| entry.path()).find(is_in).expect("the swap file");
-    let file = std::fs::OpenOptions::new().write(true).open(path).expect("the swap file");
-    file.set_len(0).expect("truncated");
+    damage(&File::options().write(true).open(path).expect("the swap file"));
     (memory, words)
 }
 
@@ -125,25 +139,38 @@ fn checked_calls_return_no_lost_page() {
 }
 
 #[track_caller]
-fn loses(name: &str, way: FaultThreads) {
+fn loses(name: &str, memory: impl FnOnce() -> (Memory, PagedVec<u64>), reasons: [&str; 2]) {
     let output = alone(name, || {
-        let (_memory, words) = losing(way);
+        let (_memory, words) = memory();
         assert!(words.iter().copied().eq(0..4 << 20));
     });
     let lines = lines(&output);
-    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{way:?}: {lines:?}");
-    let [line] = lines.as_slice() else { panic!("{way:?}: {lines:?}") };
-    assert!(line.starts_with("highwater: a page could not be read: "), "{line}");
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{lines:?}");
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(reasons.iter().all(|reason| line.contains(reason)), "{line}");
 }
+
+const LOST: [&str; 2] = ["a page could not be read: ", "check the disk of swap dir:"];
+const CHANGED: [&str; 2] = ["highwater: swap dir:", "a page that was changed since it was written"];
 
 #[test]
 fn handlers_return_no_lost_page() {
-    loses("ends::handlers_return_no_lost_page", WAYS[0]);
+    loses("ends::handlers_return_no_lost_page", || losing(WAYS[0]), LOST);
 }
 
 #[test]
 fn a_thread_that_faults_returns_no_lost_page() {
-    loses("ends::a_thread_that_faults_returns_no_lost_page", WAYS[1]);
+    loses("ends::a_thread_that_faults_returns_no_lost_page", || losing(WAYS[1]), LOST);
+}
+
+#[test]
+fn handlers_return_no_changed_page() {
+    loses("ends::handlers_return_no_changed_page", || changing(WAYS[0]), CHANGED);
+}
+
+#[test]
+fn a_thread_that_faults_returns_no_changed_page() {
+    loses("ends::a_thread_that_faults_returns_no_changed_page", || changing(WAYS[1]), CHANGED);
 }
 
 #[test]

@@ -7,11 +7,13 @@
 //!         (resume.rs)   and returns to the access without a system call
 //!         (desk.rs)     the helper's threads serve those that it cannot serve
 //! Owner   (owner.rs)    what lies where, and the end of faults that cannot be served
+//! Cause   (cause.rs)    why that end, in words
 //! Vacant  (vacant.rs)   free pages of a range, for owners
 //! ```
 //! The manager does not know its callers, and the platform does not know the manager: this crate
 //! joins them.
 
+mod cause;
 mod desk;
 mod handler;
 mod owner;
@@ -21,6 +23,7 @@ mod resume;
 mod sigbus;
 mod vacant;
 
+pub use cause::Cause;
 pub use handler::Server;
 pub use owner::{Owner, Part};
 pub use sigbus::{By, Service, Signalled, serve};

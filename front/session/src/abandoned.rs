@@ -167,6 +167,7 @@ fn any_with(path: &Path) -> rustix::io::Result<bool> {
 mod tests {
     use super::*;
     use crate::{Budget, Scope, StatsFile};
+    use std::io::{Read, Write};
     use std::path::PathBuf;
     use std::process::{Command, Stdio};
 
@@ -203,7 +204,11 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = abandoned(place.path());
         let mut waits = Command::new("cat");
-        let mut waits = waits.env(RUN_DIR, &path).stdin(Stdio::piped()).spawn().unwrap();
+        let waits = waits.env(RUN_DIR, &path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut waits = waits.spawn().unwrap();
+        // While it executes `cat`, a process has no environment for a moment.
+        waits.stdin.as_mut().unwrap().write_all(b"echo").unwrap();
+        waits.stdout.as_mut().unwrap().read_exact(&mut [0; 4]).unwrap();
         remove_if_abandoned(&path).unwrap();
         assert!(path.exists());
         drop(waits.stdin.take());

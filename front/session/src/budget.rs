@@ -31,6 +31,7 @@
 //! compare-and-swap, and only the owner changes the rest of its entry, except `shared` and `taken`.
 
 use crate::arbitration::Claim;
+use crate::shared_pages::{pages_in, signed_pages_in};
 use crate::stats_file::{Image, is_ended};
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem, SwapList, Wanted};
 use crate::swap_room::{SwapRoom, SwapWords};
@@ -283,12 +284,12 @@ impl Budget {
 
     /// The pages that all processes may use together.
     pub fn limit(&self) -> u64 {
-        self.head().limit.load(Relaxed)
+        pages_in(&self.head().limit)
     }
 
     /// The highest limit that can be set: processes have made room for so many pages.
     pub fn limit_max(&self) -> u64 {
-        self.head().limit_max.load(Relaxed)
+        pages_in(&self.head().limit_max)
     }
 
     /// The memory that the limit is for.
@@ -319,7 +320,7 @@ impl Budget {
 
     /// Asks all processes to compact their memory; returns the number of the request.
     pub fn compact(&self) -> u32 {
-        let request = self.head().compactions.fetch_add(1, AcqRel) + 1;
+        let request = self.head().compactions.fetch_add(1, AcqRel).wrapping_add(1);
         self.notify();
         request
     }
@@ -333,7 +334,7 @@ impl Budget {
             match entry.is_taken() {
                 true if own.request >= request => {
                     all.done += 1;
-                    all.blocks += own.blocks;
+                    all.blocks = all.blocks.saturating_add(own.blocks);
                 }
                 true if self.reap(index) == Reaped::Lives => all.behind += 1,
                 true | false => {}
@@ -348,7 +349,7 @@ impl Budget {
         let of = |entry: &Entry| Member {
             image: Image::from_bits(entry.owner.load(Acquire)),
             claim: entry.claim(now),
-            unpaged: entry.unpaged.load(Relaxed),
+            unpaged: pages_in(&entry.unpaged),
         };
         self.taken().map(of).collect()
     }
@@ -439,13 +440,13 @@ impl Budget {
 
     /// The pages that processes may use now.
     pub fn granted(&self) -> u64 {
-        self.taken().map(|entry| entry.granted.load(SeqCst)).sum()
+        self.taken().map(Entry::granted).sum()
     }
 
     /// The pages in use that cannot be paged: those of processes with an entry, and of others.
     pub fn unpaged(&self) -> u64 {
-        let others = self.head().unpaged.load(Relaxed);
-        others + self.taken().map(|entry| entry.unpaged.load(Relaxed)).sum::<u64>()
+        let others = pages_in(&self.head().unpaged);
+        others + self.taken().map(|entry| pages_in(&entry.unpaged)).sum::<u64>()
     }
 
     /// Publishes how many pages are in use by processes that have no entry.
@@ -464,7 +465,8 @@ impl Budget {
             }
             Scope::Paged => self.limit(),
         };
-        let shared = |entry: &Entry| entry.shared.load(SeqCst) + entry.lent().pages.cast_signed();
+        let shared =
+            |entry: &Entry| signed_pages_in(&entry.shared) + entry.lent().pages.cast_signed();
         paged.saturating_add_signed(self.taken().map(shared).sum())
     }
 
@@ -529,12 +531,17 @@ impl Entry {
         !matches!(self.owner.load(Acquire), 0 | REAPED)
     }
 
+    /// The pages that its process may use.
+    pub(crate) fn granted(&self) -> u64 {
+        pages_in(&self.granted)
+    }
+
     pub(crate) fn compaction(&self) -> Compaction {
         Compaction::from_bits(self.compacted.load(SeqCst))
     }
 
     pub(crate) fn claim(&self, now: u64) -> Claim {
-        let (granted, spare) = (self.granted.load(SeqCst), self.spare.load(Relaxed));
+        let (granted, spare) = (self.granted(), pages_in(&self.spare));
         Claim {
             granted,
             floor: granted.saturating_sub(spare).clamp(START, FLOOR),

@@ -10,6 +10,7 @@
 //! Locking: none, as for [`crate::Budget`].
 
 use crate::budget::{Budget, Entry};
+use crate::shared_pages::{PAGES_MAX, pages_in};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// Pages of a parent that count for its child, which maps them, too.
@@ -26,7 +27,7 @@ impl Lent {
     }
 
     fn from_bits(bits: u64) -> Lent {
-        Lent { pages: bits >> 16, parent: bits as u16 }
+        Lent { pages: (bits >> 16).min(PAGES_MAX), parent: bits as u16 }
     }
 }
 
@@ -42,7 +43,7 @@ impl Budget {
 
     /// Pages that the process of an entry has in common with others are soon those of one fewer.
     pub(crate) fn end_common(&self, index: usize) {
-        let common = self.words().entries[index].common.load(SeqCst).cast_signed();
+        let common = pages_in(&self.words().entries[index].common).cast_signed();
         let kin: Vec<&Entry> = self.kin(index).collect();
         // Of a page of n + 1 processes, n / (n + 1) of each counts for others; of n, (n - 1) / n.
         let count = kin.len().max(1) as i64;

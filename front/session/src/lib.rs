@@ -14,10 +14,13 @@ mod budget;
 mod choices;
 mod family;
 mod host;
+#[cfg(test)]
+mod hostile;
 mod malloc_stats;
 mod parts;
 mod settings;
 mod share;
+mod shared_pages;
 mod stats_file;
 mod swap_dir;
 mod swap_list;

@@ -3,7 +3,7 @@
 //! Locks: none. The environment is read once, when the library is loaded.
 
 use crate::choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
-use highwater_devices::{Area, Seal};
+use highwater_devices::{Area, Injection, Seal};
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_units::Bytes;
@@ -90,6 +90,11 @@ impl Settings {
     /// # Errors
     /// What is wrong with a variable, in one line.
     pub fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, String> {
+        // The message quotes values, and is one line whatever is in them.
+        Settings::read(var).map_err(|error| error.replace(|c: char| c.is_control(), "?"))
+    }
+
+    fn read(var: impl Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, String> {
         let text = |name: &str| match var(name).map(OsString::into_string) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text)),
@@ -131,7 +136,9 @@ where
 }
 
 fn areas(text: &str) -> Result<Vec<Area>, String> {
-    text.split(SWAP_SEPARATOR).filter(|area| !area.is_empty()).map(Area::parse).collect()
+    // `highwater run` has decided whether it accepts injected faults.
+    let parse = |area| Area::parse_with(area, Injection::Allowed);
+    text.split(SWAP_SEPARATOR).filter(|area| !area.is_empty()).map(parse).collect()
 }
 
 #[cfg(test)]

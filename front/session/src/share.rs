@@ -10,6 +10,7 @@
 use crate::arbitration::{Claim, targets};
 use crate::budget::{Budget, Compaction, Entry, FLOOR, START, Scope};
 use crate::family::Lent;
+use crate::shared_pages::{pages_in, signed_pages_in};
 use crate::stats_file::Image;
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem};
 use crate::tuning::Tuning;
@@ -155,7 +156,7 @@ impl Share {
 
     /// The pages that this process may use.
     pub fn granted(&self) -> u64 {
-        self.entry().granted.load(SeqCst)
+        self.entry().granted()
     }
 
     /// The pages that nobody uses.
@@ -173,7 +174,7 @@ impl Share {
     /// these, or if it is the first to be short.
     pub fn borrow(&self, pages: u64) -> u64 {
         let granted = &self.entry().granted;
-        let own = granted.load(SeqCst);
+        let own = self.granted();
         let certain = FLOOR.saturating_sub(own).min(pages);
         if certain == 0 && self.denied.load(Relaxed) != 0 {
             return 0;
@@ -238,7 +239,7 @@ impl Share {
 
     /// Pages that others have taken from its shared ones so far, less those that they have added.
     pub fn taken(&self) -> i64 {
-        self.entry().taken.load(SeqCst)
+        signed_pages_in(&self.entry().taken)
     }
 
     /// Whether other processes may have pages in common with this one.
@@ -276,8 +277,8 @@ impl Share {
     /// Pages that have parted, and that its entry counts as shared.
     fn unshared(&self) -> u64 {
         let parted = self.parted_now.load(Relaxed).saturating_sub(self.parted.load(Relaxed));
-        let (shared, common) = (self.entry().shared.load(SeqCst), self.entry().common.load(SeqCst));
-        parted.min(common.saturating_add_signed(shared))
+        let (shared, common) = (&self.entry().shared, &self.entry().common);
+        parted.min(pages_in(common).saturating_add_signed(signed_pages_in(shared)))
     }
 
     /// Its entry counts pages that have parted no more as shared, as far as memory is left for

@@ -180,11 +180,16 @@ fn create_new(run_dir: &Path, pid: u32) -> io::Result<(Image, OwnedFd)> {
 /// lock. Where `highwater run` has ended before its processes, the directory is removed, and none
 /// counts as ended.
 pub(crate) fn is_ended(run_dir: &Path, image: Image) -> bool {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    match rustix::fs::open(image.path(run_dir), flags, Mode::empty()) {
+    match open(&image.path(run_dir)) {
         Ok(file) => flock(file, FlockOperation::NonBlockingLockShared).is_ok(),
         Err(error) => error == rustix::io::Errno::NOENT && run_dir.exists(),
     }
+}
+
+/// Opens a file for reading. It never waits, whatever another process has put there.
+fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
 }
 
 /// Whether the process lives whose statistics have this name in a directory.
@@ -298,7 +303,7 @@ pub fn read_published(run_dir: &Path) -> Result<Vec<(u32, Published)>, OtherBuil
 /// Takes the final statistics of ended processes, by pid and then by age, and removes their files.
 pub fn take_ended(run_dir: &Path) -> Vec<(u32, Published)> {
     let take = |(pid, _, path): (u32, u32, PathBuf)| {
-        let file = File::open(&path).ok()?;
+        let file = File::from(open(&path).ok()?);
         let mut ended = [0; WORD];
         file.read_exact_at(&mut ended, (ENDED * WORD) as u64).ok()?;
         if u64::from_le_bytes(ended) == 0 {
@@ -344,7 +349,7 @@ enum Content {
 }
 
 fn read(path: &Path) -> Content {
-    let Ok(file) = File::open(path) else { return Content::Nothing };
+    let Ok(file) = open(path).map(File::from) else { return Content::Nothing };
     match read_words(&file, 1).as_deref() {
         Some([found]) if *found == LAYOUT => {}
         Some([0]) | None => return Content::Nothing,

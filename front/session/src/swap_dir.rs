@@ -14,11 +14,19 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
 /// `dir:` on the first of $TMPDIR, /var/tmp and /tmp that is writable and on a disk. Its size is
-/// half the free space there, at most 64 GiB.
+/// half the free space there, at most 64 GiB. A process that has raised its privileges does not
+/// heed TMPDIR, which is that of a user with fewer.
 pub fn default_swap() -> Result<Spec, String> {
-    let temporary = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let given = (!is_privileged()).then(|| std::env::var_os("TMPDIR")).flatten();
+    let temporary = given.filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let fixed = ["/var/tmp", "/tmp"].map(PathBuf::from);
     first_usable(temporary.into_iter().chain(fixed))
+}
+
+/// Whether the process has raised its privileges, as for secure_getenv(3).
+fn is_privileged() -> bool {
+    // SAFETY: looks a number up.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 fn first_usable(dirs: impl Iterator<Item = PathBuf>) -> Result<Spec, String> {

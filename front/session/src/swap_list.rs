@@ -12,7 +12,7 @@
 //! may write anything to the words: what cannot be read is no item.
 
 use crate::swap_room::{SWAP_LEVELS_MAX, SwapRoom};
-use highwater_devices::Area;
+use highwater_devices::{Area, Injection};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// The longest text of a device: its path may have 4096 bytes.
@@ -124,7 +124,7 @@ impl SwapList {
     }
 
     fn changed(&self) -> u64 {
-        self.changes.fetch_add(1, SeqCst) + 1
+        self.changes.fetch_add(1, SeqCst).wrapping_add(1)
     }
 
     /// The devices by place; `None`: the place is free.
@@ -220,7 +220,8 @@ impl Item {
         let words = self.text.iter().take(len.div_ceil(size_of::<u64>()));
         let bytes: Vec<u8> = words.flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
         let text = std::str::from_utf8(bytes.get(..len)?).ok()?;
-        Some(SwapItem { area: Area::parse(text).ok()?, wanted, level })
+        let area = Area::parse_with(text, Injection::Allowed).ok()?;
+        Some(SwapItem { area, wanted, level })
     }
 }
 

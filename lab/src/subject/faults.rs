@@ -1,6 +1,6 @@
 //! A space on the uffd platform: plain pointers, and page faults that the manager serves.
 
-use super::{ServedBy, Setup, with_tiers};
+use super::{ServedBy, Setup, with_devices};
 use crate::workload::Service;
 use crate::workload::extent::Extent;
 use crate::workload::host::Host;
@@ -100,7 +100,7 @@ impl Service for Faults {
     }
 
     fn counters(&self) -> Snapshot {
-        with_tiers(self.manager.statistics(), self.manager.platform().devices())
+        with_devices(self.manager.statistics(), self.manager.platform().devices())
     }
 
     fn locks(&self) -> Option<LockStatistics> {

@@ -1,6 +1,6 @@
 //! A space on the os platform: a page is reached through a pin that holds it in its frame.
 
-use super::{Setup, with_tiers};
+use super::{Setup, with_devices};
 use crate::peer::Block;
 use crate::workload::host::Host;
 use crate::workload::world::World;
@@ -74,7 +74,7 @@ impl Service for Guards {
     }
 
     fn counters(&self) -> Snapshot {
-        with_tiers(self.manager.statistics(), self.manager.platform().swap_devices())
+        with_devices(self.manager.statistics(), self.manager.platform().swap_devices())
     }
 
     fn locks(&self) -> Option<LockStatistics> {

@@ -46,8 +46,8 @@ pub enum ServedBy {
     InThread,
 }
 
-/// Adds what devices of two levels have and did.
-fn with_tiers(mut snapshot: Snapshot, devices: &Devices) -> Snapshot {
+/// Adds what devices of two levels have and did, and the faults that were injected.
+fn with_devices(mut snapshot: Snapshot, devices: &Devices) -> Snapshot {
     let tiers = devices.tiering().unwrap_or_default();
     for (counter, value) in [
         (Counter::TierFast, tiers.fast_pages),
@@ -57,6 +57,7 @@ fn with_tiers(mut snapshot: Snapshot, devices: &Devices) -> Snapshot {
         (Counter::TierWritebackFailures, tiers.writeback_failures),
         (Counter::TierSlowReads, tiers.slow_reads),
         (Counter::TierSlowWrites, tiers.slow_writes),
+        (Counter::InjectedFaults, devices.injected()),
     ] {
         snapshot.counters[counter as usize] = value;
     }

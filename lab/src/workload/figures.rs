@@ -85,6 +85,8 @@ pub struct Figures {
     pub checked_reads: u64,
     /// Words that were checked at the end: all of the set, but for files that are only read.
     pub swept_words: u64,
+    /// Transfers that faults of `flaky:` swap have struck, from the start.
+    pub injected_faults: u64,
     /// CPU time of the process while the threads ran.
     pub cpu_ns: u64,
     /// What each task reached, where the workload is a pass of each.
@@ -160,6 +162,7 @@ impl Figures {
                 .then(|| gb_per_s(set, outcome.sweep.as_secs_f64())),
             checked_reads: *loads,
             swept_words: outcome.swept * WORDS as u64,
+            injected_faults: after.get(Counter::InjectedFaults),
             cpu_ns: cpu.total().0,
             tasks: outcome.passes.as_deref().map(TaskRates::of),
             small: outcome.small.as_ref().map(|waits| SmallWaits::of(waits, *nanos_per_tick)),

@@ -103,6 +103,11 @@ impl Devices {
         self.present().find(|device| device.altered()).map(|device| device.info().name)
     }
 
+    /// Transfers that injected faults have struck.
+    pub fn injected(&self) -> u64 {
+        self.present().map(|device| device.injected()).sum()
+    }
+
     /// Makes contents that outlive the process unreadable, and all devices useless.
     pub fn forget(&self) {
         self.present().for_each(|device| device.forget());

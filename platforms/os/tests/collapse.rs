@@ -1,7 +1,8 @@
 //! Single pages are collapsed into large ones while threads use them, and are swapped out and in as
 //! large pages.
 
-use crate::common::{self, InjectedErrors};
+use crate::common;
+use highwater_devices::{FaultKind, Faults};
 use highwater_mm::config::KhugepagedConfig;
 use highwater_mm::inspect::Page;
 use highwater_mm::stats::Counter;
@@ -28,7 +29,7 @@ const ASKED: KhugepagedConfig = KhugepagedConfig {
     referenced_min: 448,
 };
 
-fn manager(khugepaged: KhugepagedConfig, injected: &Arc<InjectedErrors>) -> Manager<Os> {
+fn manager(khugepaged: KhugepagedConfig, injected: &Arc<Faults>) -> Manager<Os> {
     let device = common::memory(8 * FRAMES, Latency::Synchronous, injected);
     let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
     let config = Config { large_pages: true, khugepaged, ..Config::default() };
@@ -150,7 +151,7 @@ fn a_collapsed_page_is_written_and_read_in_one_transfer() {
 
 #[test]
 fn absent_pages_become_zeros_and_swapped_ones_are_read() {
-    let injected: Arc<InjectedErrors> = Arc::default();
+    let injected: Arc<Faults> = Arc::default();
     let mut manager = manager(ASKED, &injected);
     // One page of the second block is in memory, and none of the third.
     let there = |page: u64| page < BLOCK && !page.is_multiple_of(5) || page == BLOCK + 7;
@@ -165,7 +166,7 @@ fn absent_pages_become_zeros_and_swapped_ones_are_read() {
     let swapped = used(&manager);
     manager.discard(other, Range { first: Vpn(0), end: Vpn(2 * FRAMES) });
     assert!(swapped > BLOCK && used(&manager) > 0, "pages of the first block are swapped");
-    injected.reads.store(100, SeqCst);
+    injected.set(FaultKind::Read, common::percent(100));
     assert_eq!(manager.collapse(space, whole(1)), asked(0, CollapseError::Busy));
     assert_eq!(manager.collapse(space, whole(3)).large, 0, "nothing can be read");
     injected.end();

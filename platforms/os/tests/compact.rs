@@ -1,7 +1,8 @@
 //! Compaction makes blocks of fragmented memory, by today's method and those of earlier kernels,
 //! and loses no contents.
 
-use crate::common::{self, InjectedErrors};
+use crate::common;
+use highwater_devices::Faults;
 use highwater_mm::config::history::{CompactHistory, History};
 use highwater_mm::inspect::{Contention, Mode, Outcome, Wanted, compact};
 use highwater_mm::stats::{Counter, Snapshot};
@@ -33,7 +34,7 @@ fn in_pieces(compact: Option<CompactHistory>, of: u64) -> (Manager<Os>, SpaceId)
 }
 
 fn in_pieces_with_threads(config: Config, of: u64) -> (Manager<Os>, SpaceId) {
-    let injected = Arc::new(InjectedErrors::default());
+    let injected = Arc::new(Faults::default());
     let devices = vec![common::memory(4 * FRAMES, Latency::Synchronous, &injected)];
     let platform = Os::new(Bytes::of_pages(FRAMES), devices).expect("an arena");
     let manager = Manager::start(platform, config).expect("threads");

@@ -1,7 +1,8 @@
 //! Counts of the manager's work for given sequences of accesses: transfers, pages scanned, pages
 //! dropped. One thread, on one CPU, without kswapd: every count repeats exactly.
 
-use crate::common::{self, InjectedErrors};
+use crate::common;
+use highwater_devices::Faults;
 use highwater_mm::config::history::{History, ReclaimHistory};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_mm::{Access, Config, Manager, Range};
@@ -25,7 +26,7 @@ enum Kswapd {
 }
 
 fn manager(latency: Latency, kswapd: Kswapd) -> Manager<Os> {
-    let device = common::memory(4 * PAGES, latency, &Arc::new(InjectedErrors::default()));
+    let device = common::memory(4 * PAGES, latency, &Arc::new(Faults::default()));
     let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
     // Whether a thread evicts for kswapd depends on idle CPUs, and on the clock.
     let reclaim = ReclaimHistory { kswapd_yields: false, ..ReclaimHistory::default() };

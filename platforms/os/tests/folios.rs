@@ -1,6 +1,7 @@
 //! Pages of 4 KiB to 2 MiB: each contiguous in memory, and read and written in one transfer.
 
-use crate::common::{InjectedErrors, memory};
+use crate::common::memory;
+use highwater_devices::Faults;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Config, FaultError, Manager, Range, StartError};
 use highwater_os::Os;
@@ -14,7 +15,7 @@ use std::time::Duration;
 fn setup(order: Order, latency: Latency) -> (Manager<Os>, SpaceId, u64) {
     let frames = (24u64 << order.0).max(64);
     let pages = 4 * (frames >> order.0);
-    let device = memory((2 * pages) << order.0, latency, &Arc::new(InjectedErrors::default()));
+    let device = memory((2 * pages) << order.0, latency, &Arc::new(Faults::default()));
     let os = Os::new(Bytes::of_pages(frames), vec![device]).expect("an arena");
     let manager = Manager::start(os, Config::default()).expect("threads");
     let space = manager.add_space_of(pages, order).expect("a space");
@@ -149,7 +150,7 @@ fn orders_have_a_limit() {
 #[test]
 fn memory_full_of_pages_without_runs_of_slots_is_out_of_memory_soon() {
     const FRAMES: u64 = 1024;
-    let device = memory(4 * FRAMES, Latency::Synchronous, &Arc::new(InjectedErrors::default()));
+    let device = memory(4 * FRAMES, Latency::Synchronous, &Arc::new(Faults::default()));
     let os = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
     let mut manager = Manager::start(os, Config::default()).expect("threads");
     let singles = manager.add_space(8 * FRAMES).expect("a space");

@@ -1,6 +1,7 @@
 //! Huge pages of the arena: contents are the same with and without them.
 
-use crate::common::{InjectedErrors, memory};
+use crate::common::memory;
+use highwater_devices::Faults;
 use highwater_mm::{Access, Config, Manager};
 use highwater_os::{HugePages, Os};
 use highwater_platform::{Latency, Memory, WORDS_PER_FRAME};
@@ -12,7 +13,7 @@ const FRAMES: u64 = 8 * 512;
 /// Writes and reads pages of 2 MiB, twice as many as fit in memory; returns how much of the arena
 /// is in huge pages then.
 fn used(huge_pages: HugePages) -> Bytes {
-    let device = memory(4 * FRAMES, Latency::Synchronous, &Arc::new(InjectedErrors::default()));
+    let device = memory(4 * FRAMES, Latency::Synchronous, &Arc::new(Faults::default()));
     let os = Os::backed_by(Bytes::of_pages(FRAMES), vec![Some(device)], 0, huge_pages);
     let mut manager = Manager::start(os.expect("an arena"), Config::default()).expect("threads");
     let pages = 2 * FRAMES / 512;

@@ -1,7 +1,7 @@
 //! The test of the whole manager on real threads and devices, against a model of all contents.
 
-use crate::common::{self, InjectedErrors};
-use highwater_devices::{Algorithm, Device};
+use crate::common;
+use highwater_devices::{Algorithm, Device, FaultKind, Faults, When};
 use highwater_mm::Config;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Access, Fault, FaultError, Manager, Range};
@@ -20,7 +20,7 @@ use std::time::Duration;
 struct Case {
     plan: Plan,
     frames: u64,
-    injected: Arc<InjectedErrors>,
+    injected: Arc<Faults>,
     devices: Vec<Box<dyn Device>>,
 }
 
@@ -29,8 +29,11 @@ fn draw(seed: u64, threads: usize, steps: usize) -> Case {
     let mut random = Prng::new(seed ^ 0xd1ce);
     let frames = if random.percent(50) { 64 } else { 40 + random.below(2000) };
     let plan = Plan { threads, ..Plan::draw(seed, frames, steps) };
-    let injected = Arc::new(InjectedErrors::default());
-    injected.delays.store(random.below(4) * random.below(8), Relaxed);
+    let injected = Arc::new(Faults::default());
+    match random.below(4) * random.below(8) {
+        0 => {}
+        rate => injected.set(FaultKind::Delay, When::Rate(rate as u16)),
+    }
     let latency = if random.percent(60) { Latency::Asynchronous } else { Latency::Synchronous };
     let mut devices = vec![common::memory(plan.slots(), latency, &injected)];
     // In some cases a small device before it, which is always full and used by all CPUs.
@@ -145,8 +148,8 @@ fn single_accesses_read_back_what_was_written() {
             0 => (Failures::None, 0),
             _ => (Failures::Allowed, 10),
         };
-        drawn.injected.reads.store(percent, Relaxed);
-        drawn.injected.writes.store(percent, Relaxed);
+        drawn.injected.set(FaultKind::Read, common::percent(percent));
+        common::fail_writes(&drawn.injected, percent);
         let plan = Plan { failures, ..drawn.plan };
         run_program("single accesses", Accesses, seed, Case { plan, ..drawn });
     });
@@ -157,7 +160,7 @@ fn contents_survive_on_a_file() {
     let dir = tempfile::tempdir().expect("a directory");
     seeds(2, |seed| {
         let drawn = draw(seed, 4, 800);
-        let injected = Arc::new(InjectedErrors::default());
+        let injected = Arc::new(Faults::default());
         let devices = vec![common::file(1 << 14, dir.path(), &injected)];
         let plan = Plan { pages: 200, ..drawn.plan };
         run("on a file", seed, Case { plan, frames: 64, injected, devices });
@@ -170,7 +173,7 @@ fn contents_survive_compression_and_nothing_stays() {
     seeds(6, |seed| {
         let drawn = draw(seed, 1 + seed as usize % 4, 1500);
         let algorithm = [Algorithm::Lz4, Algorithm::Zstd][seed as usize % 2];
-        drawn.injected.writes.store(seed % 3 * 8, Relaxed);
+        common::fail_writes(&drawn.injected, seed % 3 * 8);
         let failures = [Failures::None, Failures::Allowed, Failures::Allowed][seed as usize % 3];
         let size = Bytes::of_pages(drawn.plan.slots());
         let (device, held) = common::compressed(size, algorithm, &drawn.injected);
@@ -205,8 +208,8 @@ fn contents_survive_two_levels_and_nothing_stays() {
     let moved = AtomicU64::new(0);
     seeds(6, |seed| {
         let drawn = draw(seed, 1 + seed as usize % 4, 2000);
-        drawn.injected.writes.store(seed % 3 * 8, Relaxed);
-        drawn.injected.reads.store(seed % 3 * 2, Relaxed);
+        common::fail_writes(&drawn.injected, seed % 3 * 8);
+        drawn.injected.set(FaultKind::Read, common::percent(seed % 3 * 2));
         let failures = [Failures::None, Failures::Allowed, Failures::Allowed][seed as usize % 3];
         let plan = Plan { failures, pages: drawn.plan.pages.max(600), ..drawn.plan };
         let (device, held) = common::tiered(plan.slots(), &drawn.injected);
@@ -226,8 +229,9 @@ fn failing_devices_lose_nothing() {
     let failures = AtomicU64::new(0);
     seeds(10, |seed| {
         let drawn = draw(seed, 1 + seed as usize % 4, 2500);
-        drawn.injected.reads.store(seed % 3 * 4, Relaxed);
-        drawn.injected.writes.store(seed % 4 * 15, Relaxed);
+        drawn.injected.set(FaultKind::Read, common::percent(seed % 3 * 4));
+        common::fail_writes(&drawn.injected, seed % 4 * 15);
+        drawn.injected.set(FaultKind::Short, common::percent(seed % 5));
         let plan = Plan { failures: Failures::Allowed, ..drawn.plan };
         let outcome = run("failing device", seed, Case { plan, ..drawn });
         failures.fetch_add(outcome.failures, Relaxed);
@@ -255,7 +259,7 @@ fn a_full_device_is_an_error() {
 fn pages_beyond_the_end_are_refused() {
     const PAGES: u64 = 10;
     let _watchdog = beat("beyond the end", 0);
-    let injected = Arc::new(InjectedErrors::default());
+    let injected = Arc::new(Faults::default());
     let device = common::memory(64, Latency::Synchronous, &injected);
     let platform = Os::new(Bytes::of_pages(64), vec![device]).expect("an arena");
     let manager = Manager::start(platform, Config::default()).expect("threads");
@@ -288,12 +292,12 @@ fn write_all(manager: &Manager<Os>, space: SpaceId, pages: std::ops::Range<u64>)
 fn a_device_that_fails_is_waited_for_once() {
     const FRAMES: u64 = 64;
     let _watchdog = beat("failing writes", 0);
-    let injected = Arc::new(InjectedErrors::default());
+    let injected = Arc::new(Faults::default());
     let device = common::memory(1024, Latency::Asynchronous, &injected);
     let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
     let manager = Manager::start(platform, Config::default()).expect("threads");
     let space = manager.add_space(1024).expect("a space");
-    injected.writes.store(100, Relaxed);
+    injected.set(FaultKind::Write, common::percent(100));
     let there = write_all(&manager, space, 0..1024);
     assert!(there <= FRAMES, "{there} pages are in memory, and none is written");
     let shortage = || manager.inspect().stats.shortage().expect("memory was short");

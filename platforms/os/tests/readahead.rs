@@ -1,8 +1,8 @@
 //! Readahead: which pages are read with another, and whether they are used. One thread, on one CPU,
 //! without kswapd.
 
-use crate::common::{self, InjectedErrors};
-use highwater_devices::Device;
+use crate::common;
+use highwater_devices::{Device, FaultKind, Faults};
 use highwater_mm::config::Readahead;
 use highwater_mm::config::history::SwapIn;
 use highwater_mm::stats::{Counter, Snapshot};
@@ -18,7 +18,7 @@ const FRAMES: u64 = 2048;
 const PAGES: u64 = 4 * FRAMES;
 const SPACE: SpaceId = SpaceId(0);
 
-fn manager(medium: Medium, config: Config, injected: &Arc<InjectedErrors>) -> Manager<Os> {
+fn manager(medium: Medium, config: Config, injected: &Arc<Faults>) -> Manager<Os> {
     let mut device: Box<dyn Device> = common::memory(4 * PAGES, Latency::Asynchronous, injected);
     device.info_mut().medium = medium;
     let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
@@ -146,13 +146,13 @@ fn reads_that_fail_lose_nothing() {
         (Medium::Rotational, SwapIn::Cached),
         (Medium::SolidState, SwapIn::Cached),
     ] {
-        let injected = Arc::new(InjectedErrors::default());
+        let injected = Arc::new(Faults::default());
         let mut config = Config::default();
         config.history.swap.swap_in = swap_in;
         let manager = manager(medium, config, &injected);
         let order = shuffled(6);
         write(&manager, &order);
-        injected.reads.store(30, std::sync::atomic::Ordering::Relaxed);
+        injected.set(FaultKind::Read, common::percent(30));
         read(&manager, &order);
         read(&manager, &(0..PAGES).collect::<Vec<_>>());
         injected.end();

@@ -1,9 +1,9 @@
 //! Devices that refuse pages although they have free slots: the next device is used at once, and an
 //! allocation fails only when no device has room.
 
+use crate::common;
 use crate::common::bounded::{Room, bounded};
-use crate::common::{self, InjectedErrors};
-use highwater_devices::Device;
+use highwater_devices::{Device, Faults};
 use highwater_mm::stats::Counter;
 use highwater_mm::{Config, FaultError, Manager, Range};
 use highwater_os::Os;
@@ -145,7 +145,7 @@ fn devices_without_room_before_others_lose_nothing() {
         let plan = Plan { threads: 1 + seed as usize % 4, ..Plan::draw(seed, 64, 2500) };
         let room = Room::of(random.below(400) as usize);
         let latency = [Synchronous, Asynchronous][random.below(2) as usize];
-        let injected = Arc::new(InjectedErrors::default());
+        let injected = Arc::new(Faults::default());
         let enough = common::memory(plan.slots(), latency, &injected);
         let devices = vec![bounded(plan.slots(), latency, &room), enough];
         let os = Os::new(Bytes::of_pages(64), devices).expect("an arena");

@@ -1,6 +1,7 @@
 //! Runs of frames outside spaces: their placement and their counters.
 
-use crate::common::{self, InjectedErrors};
+use crate::common;
+use highwater_devices::Faults;
 use highwater_mm::{Config, Fragmentation, Manager, Mobility};
 use highwater_os::Os;
 use highwater_platform::Latency;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 const FRAMES: u64 = 16 * 512;
 
 fn manager() -> Manager<Os> {
-    let injected = Arc::new(InjectedErrors::default());
+    let injected = Arc::new(Faults::default());
     let devices = vec![common::memory(4 * FRAMES, Latency::Synchronous, &injected)];
     let platform = Os::new(Bytes::of_pages(FRAMES), devices).expect("an arena");
     Manager::start(platform, Config::default()).expect("threads")

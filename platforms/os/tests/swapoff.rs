@@ -1,9 +1,9 @@
 //! Swap devices are added to a running manager and removed from it: all contents stay right, and a
 //! removal that cannot be leaves the device in use.
 
+use crate::common;
 use crate::common::bounded::{Room, bounded};
-use crate::common::{self, InjectedErrors};
-use highwater_devices::Device;
+use highwater_devices::{Device, FaultKind, Faults};
 use highwater_mm::{Config, FaultError, Manager, Range, SwapPart, SwapoffOutcome, Taken};
 use highwater_os::Os;
 use highwater_platform::Latency::{Asynchronous, Synchronous};
@@ -138,12 +138,12 @@ fn without_room_elsewhere_a_device_stays_and_nothing_is_lost() {
 
 #[test]
 fn pages_that_cannot_be_read_keep_their_slots() {
-    let injected = Arc::new(InjectedErrors::default());
+    let injected = Arc::new(Faults::default());
     let failing = common::memory(SLOTS, Asynchronous, &injected);
     let mut manager = start(vec![Some(failing), memory(SLOTS)]);
     let space = manager.add_space(SLOTS).expect("a space");
     write(&manager, space, 0..PAGES);
-    injected.reads.store(100, Relaxed);
+    injected.set(FaultKind::Read, common::percent(100));
     let used = manager.swaps()[0].1.used;
     match remove(&manager, 0) {
         SwapoffOutcome::Failed { error: FaultError::Read(_), left } => {

@@ -7,6 +7,7 @@ use highwater_os::sys::{self, Advice};
 use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
 use std::convert::Infallible;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
@@ -316,10 +317,16 @@ impl Areas {
         huge::backed(&(start..start + area.len()))
     }
 
-    pub(crate) fn page_at(&self, space: SpaceId, address: u64) -> Option<Vpn> {
+    pub(crate) fn addresses(&self, space: SpaceId) -> Range<u64> {
         let area = self.area(space);
-        let offset = address.checked_sub(area.base() as u64)?;
-        (offset < area.len() as u64).then_some(Vpn(offset / PAGE_SIZE as u64))
+        let base = area.base() as u64;
+        base..base + area.len() as u64
+    }
+
+    pub(crate) fn page_at(&self, space: SpaceId, address: u64) -> Option<Vpn> {
+        let addresses = self.addresses(space);
+        let page = |address: u64| Vpn((address - addresses.start) / PAGE_SIZE as u64);
+        addresses.contains(&address).then(|| page(address))
     }
 
     /// The space, and its page, at an address. Of nested spaces, the outer one.

@@ -10,6 +10,8 @@
 
 use crate::api::{Partial, Wake, Writes};
 use crate::area::Delivery;
+use crate::copy::copy_page;
+use crate::protect::Access;
 use crate::residency::PAGES_MAX;
 use crate::take_out::Failure;
 use crate::uffd::Uffd;
@@ -17,8 +19,10 @@ use highwater_os::huge;
 use highwater_os::sys::{self, Advice};
 use highwater_platform::{
     AttachError, Mmu, Progress, Protection, Recency, Stop, UNMAP_PAGES_MAX, UnmapPage,
+    WORDS_PER_FRAME,
 };
 use highwater_units::{PAGE_SIZE, Pfn, SpaceId, Vpn};
+use std::ops::Range;
 
 impl Mmu for Uffd {
     fn recency(&self) -> Recency {
@@ -28,6 +32,23 @@ impl Mmu for Uffd {
     fn attach(&self, space: SpaceId, pages: u64) -> Result<(), AttachError> {
         let attached = self.areas.attach(space, pages);
         attached.map_err(|error| AttachError(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    fn addresses(&self, space: SpaceId) -> Option<Range<u64>> {
+        Some(self.areas.addresses(space))
+    }
+
+    fn peek(&self, space: SpaceId, vpn: Vpn, words: &mut [u64; WORDS_PER_FRAME]) -> bool {
+        let page = self.areas.address(space, vpn);
+        let fixed = self.areas.protections().fix();
+        let readable = !matches!(fixed.at(page as u64), Access::None);
+        // In a handler thread, a load from a page that has vanished would wait for a handler.
+        let there = match self.areas.delivery(space) {
+            Delivery::InThread => true,
+            Delivery::Handler => self.residency.has(page as u64),
+        };
+        // SAFETY: a page of the space that the program may read, into an array of its length.
+        readable && there && unsafe { copy_page(words.as_mut_ptr().cast(), page) }
     }
 
     fn map(&self, space: SpaceId, first: Vpn, frames: &[Pfn], protection: Protection) -> Progress {
@@ -125,7 +146,7 @@ impl Uffd {
         &self,
         space: SpaceId,
         to: u64,
-        (from, pages): (u64, std::ops::Range<usize>),
+        (from, pages): (u64, Range<usize>),
         writes: Writes,
     ) -> Progress {
         for page in pages.clone() {

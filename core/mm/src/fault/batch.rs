@@ -4,11 +4,12 @@
 use super::map::{adopt, list_of_ahead};
 use super::read::keep_or_free_slots;
 use super::refault::{list_file, note_anon};
-use crate::lru::Kind;
+use crate::lru::{Kind, List};
 use crate::machine::{Machine, ReadBatch, ReadRun};
 use crate::phase;
 use crate::space::{Access, Backing, Entry, Held};
 use crate::stats::Counter;
+use crate::swap::Landing;
 use highwater_platform::{Platform, Protection, Recency};
 use highwater_units::{Direction, FrameList, Pfn, RUN_PAGES_MAX};
 
@@ -26,7 +27,7 @@ pub(super) fn complete<P: Platform>(m: &Machine<P>, batch: &mut ReadBatch<P>) {
 
 /// Finishes a run of which the first `good` pages were read; the others stay on the device.
 fn finish<P: Platform>(m: &Machine<P>, run: ReadRun, good: usize) {
-    let ReadRun { left, slots, mut frames, marker } = run;
+    let ReadRun { left, slots, mut frames, landing } = run;
     let mut held = Held::back(m.space(left.space()), left);
     m.free(&frames[good..]);
     if good == 0 {
@@ -39,7 +40,12 @@ fn finish<P: Platform>(m: &Machine<P>, run: ReadRun, good: usize) {
             m.count(Counter::SwapRa, good as u64);
             let protection = keep_or_free_slots(m, &slots[..good], &frames, Access::Read);
             adopt(m, &held, &frames);
-            m.add_to_lru(&frames, list_of_ahead(m, &held));
+            let list = match landing {
+                // Nearly all will be used, but not at once.
+                Landing::Named | Landing::Watched => List::ActiveAnon,
+                Landing::Asked | Landing::Stream(_) => list_of_ahead(m, &held),
+            };
+            m.add_to_lru(&frames, list);
             note_anon(m, &frames);
             protection
         }
@@ -50,9 +56,17 @@ fn finish<P: Platform>(m: &Machine<P>, run: ReadRun, good: usize) {
             Protection::ReadOnly
         }
     };
-    match marker {
-        Some(marker) if marker == held.first() => leave_unmapped(m, held, &frames, protection),
-        Some(_) | None => map(m, held, &frames, protection),
+    match landing {
+        Landing::Stream(Some(marker)) if marker == held.first() => {
+            let space = held.space().id();
+            m.swap.streams.expect(space, marker, Direction::Up, RUN_PAGES_MAX, 0);
+            leave_unmapped(held, &frames, protection);
+        }
+        Landing::Watched => {
+            m.swap.pointers.expect(held.space().id(), held.first());
+            leave_unmapped(held, &frames, protection);
+        }
+        Landing::Asked | Landing::Stream(_) | Landing::Named => map(m, held, &frames, protection),
     }
 }
 
@@ -64,14 +78,8 @@ fn entry_of(pfn: Pfn, protection: Protection) -> Entry {
     }
 }
 
-/// Leaves the pages at a stream's marker unmapped, so that the stream is seen there.
-fn leave_unmapped<P: Platform>(
-    m: &Machine<P>,
-    held: Held<'_, P>,
-    frames: &FrameList,
-    protection: Protection,
-) {
-    m.swap.streams.expect(held.space().id(), held.first(), Direction::Up, RUN_PAGES_MAX, 0);
+/// Leaves pages unmapped, so that their use is seen.
+fn leave_unmapped<P: Platform>(held: Held<'_, P>, frames: &FrameList, protection: Protection) {
     held.release(|index, _| entry_of(frames[index], protection).ahead());
 }
 

@@ -14,7 +14,9 @@ use crate::lru::List;
 use crate::machine::Machine;
 use crate::space::{Page, Space};
 use crate::stats::Counter;
-use crate::swap::{ALONE, Expected, ReadaheadRequest, Seen, TRACE_MIN, Window, lasting, window};
+use crate::swap::{
+    ALONE, Expected, Landing, ReadaheadRequest, Seen, TRACE_MIN, Window, lasting, window,
+};
 use highwater_platform::{DeviceInfo, Latency, Platform, Recency};
 use highwater_units::{RUN_PAGES_MAX, Vpn};
 
@@ -57,8 +59,9 @@ pub(super) fn plan<P: Platform>(m: &Machine<P>, space: &Space<P>, fault: Fault) 
             expect(pages, Expected::End { size: pages });
             if own < pages {
                 let marker = (marker >= own).then(|| first.offset(marker.into()));
+                let landing = Landing::Stream(marker);
                 let (first, end) = (first.offset(own.into()), first.offset(pages.into()));
-                request::submit(m, ReadaheadRequest { space: space.id(), first, end, marker });
+                request::submit(m, ReadaheadRequest { space: space.id(), first, end, landing });
             }
             OwnRead { pages: own as usize, mapped: marker.min(own) as usize }
         }
@@ -142,7 +145,8 @@ fn request_next<P: Platform>(
     let streams = &m.swap.file_streams;
     streams.expect(space.id(), first, Expected::Asked { size, left: size }, lists.age);
     streams.expect(space.id(), end, Expected::End { size }, lists.age);
-    request::submit(m, ReadaheadRequest { space: space.id(), first, end, marker: Some(first) });
+    let landing = Landing::Stream(Some(first));
+    request::submit(m, ReadaheadRequest { space: space.id(), first, end, landing });
 }
 
 /// Pages from the faulting one on that are in memory or being read, counted up to `most` + 1.

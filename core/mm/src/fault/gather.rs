@@ -20,7 +20,7 @@ pub(super) fn hold<'a, P: Platform>(
     if m.swap.latency(slot) == Latency::Synchronous {
         return None;
     }
-    let wanted = match request.marker {
+    let wanted = match request.landing.marker() {
         Some(marker) if marker > request.first => marker.min(request.end),
         Some(_) | None => request.end,
     };

@@ -75,7 +75,7 @@ fn gather<P: Platform>(
         let frames = alloc::frames_noretry(m, held.len())?;
         held.truncate(frames.len());
         (left, pages) = (request.skip(frames.len() as u64), pages + frames.len());
-        batch.add(ReadRun { left: held.leave(), slots, frames, marker: request.marker });
+        batch.add(ReadRun { left: held.leave(), slots, frames, landing: request.landing });
     }
     left
 }

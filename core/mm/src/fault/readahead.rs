@@ -177,7 +177,7 @@ impl<'a, P: Platform> Reader<'a, P> {
             let mut held = held;
             held.truncate(frames.len());
             self.request = request.skip(frames.len() as u64);
-            return Some(ReadRun { left: held.leave(), slots, frames, marker: request.marker });
+            return Some(ReadRun { left: held.leave(), slots, frames, landing: request.landing });
         }
     }
 

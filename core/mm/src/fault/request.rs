@@ -8,7 +8,7 @@ use super::access::Fault;
 use crate::config::Readahead;
 use crate::machine::Machine;
 use crate::stats::Counter;
-use crate::swap::ReadaheadRequest;
+use crate::swap::{Landing, ReadaheadRequest};
 use highwater_platform::{Platform, Recency};
 use highwater_units::{RUN_PAGES_MAX, SpaceId, Vpn};
 
@@ -31,7 +31,8 @@ pub(super) fn continue_stream<P: Platform>(
     let readahead = matches!(m.config.readahead, Readahead::Virtual | Readahead::Auto);
     let end = Vpn((first.0 + stretch(m)).min(fault.within.end.0));
     if readahead && is_on(m) && first < end {
-        m.request_readahead(ReadaheadRequest { space, first, end, marker: Some(first) });
+        let landing = Landing::Stream(Some(first));
+        m.request_readahead(ReadaheadRequest { space, first, end, landing });
     }
 }
 

@@ -3,7 +3,7 @@
 use super::access::{Fault, Served, Window};
 use super::file_readahead;
 use super::map::map;
-use super::request;
+use super::{pointers, request};
 use crate::alloc;
 use crate::large::split;
 use crate::lru::Kind;
@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::space::{Access, Backing, Entry, Held, Page, Space};
 use crate::stats::Counter;
 use highwater_platform::{Platform, Protection, Recency, Stop};
-use highwater_units::{Direction, FrameList, Order, RUN_PAGES_MAX, Vpn};
+use highwater_units::{Direction, FrameList, Order, Pfn, RUN_PAGES_MAX, Vpn};
 
 /// Maps a page that was unmapped to see whether it is used, or was read ahead, and like pages after
 /// it.
@@ -21,17 +21,17 @@ pub(super) fn remap<P: Platform>(
     fault: Fault,
     window: Window,
 ) -> Served {
+    let (space, ahead) = (held.space(), held.entries()[0].is_ahead());
     let window = first_use(m, &held, fault, window);
+    if ahead && fault.access == Access::Read {
+        pointers::from_stream(m, space, (fault.vpn, frame(&held.entries()[0])), window);
+    }
     let dirty = held.entries()[0].is_dirty();
     let alike = |entry: Entry| {
         let unmapped = matches!(entry.page(), Page::Resident(_)) && !entry.is_mapped();
         unmapped && entry.is_dirty() == dirty
     };
     window.hold(&mut held, alike);
-    let frame = |entry: &Entry| match entry.page() {
-        Page::Resident(pfn) => pfn,
-        Page::Absent | Page::Swapped(_) => unreachable!("only resident pages were held"),
-    };
     let frames: FrameList = held.entries().iter().map(frame).collect();
     m.count(Counter::PgRefault, frames.len() as u64);
     let protection = match fault.access {
@@ -41,7 +41,19 @@ pub(super) fn remap<P: Platform>(
     if protection == Protection::ReadWrite {
         frames.iter().for_each(|pfn| m.forget_slot(*pfn));
     }
-    map(m, held, &frames, protection, Served::Minor)
+    let served = map(m, held, &frames, protection, Served::Minor);
+    if ahead {
+        pointers::from_named(m, space, fault.vpn);
+    }
+    served
+}
+
+/// The frame of a resident page.
+fn frame(entry: &Entry) -> Pfn {
+    match entry.page() {
+        Page::Resident(pfn) => pfn,
+        Page::Absent | Page::Swapped(_) => unreachable!("only resident pages were held"),
+    }
 }
 
 /// If the page was read ahead, counts the hit and continues readahead. Returns how many pages to
@@ -57,6 +69,7 @@ fn first_use<P: Platform>(
         Backing::Anonymous => {
             m.count(Counter::SwapRaHit, 1);
             m.swap.slot_windows.hit(m.cpu());
+            pointers::note_use(m, held.space(), held.first());
             if window.pages == RUN_PAGES_MAX && window.direction == Direction::Up {
                 request::continue_from_marker(m, held.space().id(), fault);
             }

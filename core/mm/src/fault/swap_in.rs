@@ -10,7 +10,7 @@
 use super::access::{Fault, Served, Window};
 use super::map::install;
 use super::read::{extend_swapped, keep_or_free_slots, read_run, slots_of};
-use super::{around, request};
+use super::{around, pointers, request};
 use crate::alloc;
 use crate::error::FaultError;
 use crate::machine::Machine;
@@ -46,10 +46,16 @@ pub(super) fn fetch<P: Platform>(
         let end = held.first().offset(RUN_PAGES_MAX as u64);
         request::continue_stream(m, held.space().id(), fault, end);
     }
+    let (space, wanted) = (held.space(), held.origin());
+    if access == Access::Read {
+        pointers::from_stream(m, space, (fault.vpn, frames[wanted]), window);
+    }
     let slots = slots_of(&held);
     let access = access_to_expect(m, &mut held, slot, access);
     let protection = keep_or_free_slots(m, &slots[..frames.len()], &frames, access);
-    Ok(install(m, held, &frames, protection, Served::Major))
+    let served = install(m, held, &frames, protection, Served::Major);
+    pointers::from_named(m, space, fault.vpn);
+    Ok(served)
 }
 
 /// The access for which a page is mapped: a store, if the page was stored to before when it was

@@ -11,11 +11,13 @@ use crate::space::Left;
 #[cfg(feature = "history")]
 use crate::space::Space;
 use crate::stats::Stats;
-use crate::swap::{InFlight, Swap};
+use crate::swap::{InFlight, Landing, Swap};
 use highwater_platform::{DeviceInfo, Io, Platform};
 #[cfg(feature = "history")]
 use highwater_units::SpaceId;
-use highwater_units::{FrameList, RUN_PAGES_MAX, Slot, Vpn};
+#[cfg(feature = "history")]
+use highwater_units::Vpn;
+use highwater_units::{FrameList, RUN_PAGES_MAX, Slot};
 
 /// Most transfers of a batch.
 const TRANSFERS_MAX: usize = 32;
@@ -32,8 +34,8 @@ pub struct ReadRun {
     pub slots: [Slot; RUN_PAGES_MAX],
     /// The frames to fill.
     pub frames: FrameList,
-    /// The run that begins with this page is left unmapped.
-    pub marker: Option<Vpn>,
+    /// Why they are read.
+    pub landing: Landing,
 }
 
 /// Runs of pages that one device reads.

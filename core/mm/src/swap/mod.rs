@@ -30,6 +30,7 @@ mod history;
 mod large;
 mod lists;
 mod order;
+mod pointers;
 mod position;
 mod readahead;
 mod readahead_queue;
@@ -46,8 +47,9 @@ pub use device::Device;
 pub use file_streams::{ALONE, Expected, FileStreams, Seen, TRACE_MIN, Window, lasting, window};
 #[cfg(feature = "history")]
 pub use history::device::Device;
+pub use pointers::{Cursor, Pointers};
 pub use readahead::{Ahead, SlotWindows, Streams, Trust};
-pub use readahead_queue::{Queued, ReadaheadQueue, ReadaheadRequest};
+pub use readahead_queue::{Landing, Queued, ReadaheadQueue, ReadaheadRequest};
 
 pub use swapon::{Taken, Use};
 
@@ -106,6 +108,8 @@ pub struct Swap<P: Platform> {
     evicted: EvictionClock,
     /// Sequential faults.
     pub streams: Streams<P>,
+    /// Pages that pointers name.
+    pub pointers: Pointers<P>,
     /// How many slots a CPU's faults read around the one they need.
     pub slot_windows: SlotWindows,
     /// Sequential readers of files.
@@ -129,6 +133,7 @@ impl<P: Platform> Swap<P> {
             reads_ahead: false,
             evicted: EvictionClock::default(),
             streams: Streams::new(platform.cpus()),
+            pointers: Pointers::new(),
             slot_windows: SlotWindows::new(platform.cpus()),
             file_streams: FileStreams::new(),
         };

@@ -13,6 +13,30 @@ use std::collections::VecDeque;
 /// Most requests in a queue.
 const REQUESTS_MAX: usize = 1024;
 
+/// Why pages are read, which decides what becomes of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landing {
+    /// A caller asked for them: they are mapped.
+    Asked,
+    /// A stream will reach them: they are mapped, but for the run that begins with this page, whose
+    /// use shows that the stream goes on.
+    Stream(Option<Vpn>),
+    /// Pointers name them: they are mapped.
+    Named,
+    /// Pointers name them: they are left unmapped, so that their use is seen.
+    Watched,
+}
+
+impl Landing {
+    /// The page with which a run has to begin, so that it is left unmapped.
+    pub fn marker(self) -> Option<Vpn> {
+        match self {
+            Landing::Stream(marker) => marker,
+            Landing::Asked | Landing::Named | Landing::Watched => None,
+        }
+    }
+}
+
 /// Pages to read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadaheadRequest {
@@ -22,8 +46,8 @@ pub struct ReadaheadRequest {
     pub first: Vpn,
     /// The page after the last; above `first`.
     pub end: Vpn,
-    /// The run that begins with this page is left unmapped, so that its use is seen.
-    pub marker: Option<Vpn>,
+    /// Why.
+    pub landing: Landing,
 }
 
 impl ReadaheadRequest {
@@ -106,7 +130,7 @@ mod tests {
             space: SpaceId(1),
             first: Vpn(first),
             end: Vpn(first + 1),
-            marker: None,
+            landing: Landing::Asked,
         };
         assert_eq!(queue.pop(), None);
         for page in 0..REQUESTS_MAX as u64 {
@@ -122,7 +146,7 @@ mod tests {
     #[test]
     fn skipping_all_pages_leaves_no_request() {
         let (space, first, end) = (SpaceId(2), Vpn(10), Vpn(14));
-        let request = ReadaheadRequest { space, first, end, marker: Some(first) };
+        let request = ReadaheadRequest { space, first, end, landing: Landing::Stream(Some(first)) };
         assert_eq!(request.skip(3), Some(ReadaheadRequest { first: Vpn(13), ..request }));
         assert_eq!(request.skip(4), None);
     }

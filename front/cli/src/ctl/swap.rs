@@ -34,7 +34,7 @@ const STUCK: Duration = Duration::from_secs(300);
 fn names(text: &str, area: &Area) -> bool {
     let path = match &area.spec {
         Spec::Dir { path, .. } | Spec::File { path, .. } => Some(path),
-        Spec::Ram { .. } | Spec::Zram { .. } | Spec::Tier { .. } => None,
+        Spec::Ram { .. } | Spec::Zram { .. } | Spec::Tier { .. } | Spec::Flaky { .. } => None,
     };
     let is_path = absolute(text).is_ok_and(|text| path == Some(&text));
     is_path || Area::parse(text).is_ok_and(|given| given.spec == area.spec)

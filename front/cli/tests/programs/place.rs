@@ -37,6 +37,8 @@ pub(crate) enum Swap {
     Tier(u64),
     /// A directory on the tests' disk.
     Dir,
+    /// The directory, with these faults injected.
+    Flaky(&'static str),
 }
 
 /// The limits of a program.
@@ -151,6 +153,7 @@ impl Place {
             Swap::Zram(algorithm) => format!("zram:{}:{algorithm}", limits.swap_size),
             Swap::Tier(fast) => format!("tier:zram:{fast}+{dir}"),
             Swap::Dir => dir,
+            Swap::Flaky(faults) => format!("flaky:{faults}+{dir}"),
         };
         let mut command = highwater();
         command.arg("run").arg("--quiet").args(["--paged", &limits.memory.to_string()]);
@@ -159,7 +162,7 @@ impl Place {
         command.args(["--map-files", limits.map_files]);
         command.args(["--large-pages", limits.large_pages]);
         command.arg("--report").arg(self.report_path()).arg("--").args(program);
-        command.env("LC_ALL", "C");
+        command.env("LC_ALL", "C").env("HIGHWATER_TEST_FLAKY_SWAP", "1");
         Run::of(&mut command, self.dir.path(), "limited", time_limit)
     }
 

@@ -27,9 +27,9 @@ fn four_mebibytes_are_enough() {
 }
 
 /// Highwater's message if the program cannot print one.
-const FULL: &str = "memory and swap are full";
+pub(crate) const FULL: &str = "memory and swap are full";
 /// The program's message if an allocation fails.
-const REFUSED: &str = "Cannot allocate memory";
+pub(crate) const REFUSED: &str = "Cannot allocate memory";
 const TOO_LITTLE: Limits = Limits {
     memory: 8 * MIB,
     swap: Swap::Ram,
@@ -40,21 +40,27 @@ const TOO_LITTLE: Limits = Limits {
     mode: None,
 };
 
-/// Checks that a run ended with an error status and without a checksum, but not with a SIGSEGV or
-/// SIGBUS.
-fn expect_clear_end(what: &str, run: &Run) {
+/// Checks that a run ended with an error status, but not with a SIGSEGV or SIGBUS.
+pub(crate) fn expect_no_bare_signal(what: &str, run: &Run) {
     let errors = run.errors.trim_end();
     note(&format!("{what}: {}, \"{errors}\"", run.status));
     assert!(!run.status.success(), "{what}: ended well");
     // A status over 128 is a signal that was passed on.
     let signal = run.status.signal().or(run.status.code().map(|code| code - 128));
     assert!(![Some(libc::SIGSEGV), Some(libc::SIGBUS)].contains(&signal), "{what}: {errors}");
+}
+
+/// Checks that it also ended without a checksum.
+fn expect_clear_end(what: &str, run: &Run) {
+    expect_no_bare_signal(what, run);
     assert_eq!(run.text(), "", "{what}: a checksum though memory was full");
 }
 
-fn expect_one_line(what: &str, run: &Run, reason: &str) {
+/// Checks that a run ended with one line, which gives one of these reasons.
+pub(crate) fn expect_one_line(what: &str, run: &Run, reasons: &[&str]) {
     let errors = run.errors.trim_end();
-    assert!(errors.lines().count() == 1 && errors.contains(reason), "{what}: {errors}");
+    let explained = reasons.iter().any(|reason| errors.contains(reason));
+    assert!(errors.lines().count() == 1 && explained, "{what}: {errors}");
 }
 
 /// The allocation fails, and the program reports it.
@@ -64,7 +70,7 @@ fn more_than_memory_and_swap_is_refused() {
     for (name, section) in [("mixed", "maps"), ("heap", "refusals")] {
         let run = place.run_within(&TOO_LITTLE, &place.c_program(name, &["64", section]));
         expect_clear_end(section, &run);
-        expect_one_line(section, &run, REFUSED);
+        expect_one_line(section, &run, &[REFUSED]);
     }
 }
 
@@ -76,7 +82,7 @@ fn full_swap_ends_the_program() {
     for (what, swap) in [("full RAM device", Swap::Ram), ("full file", Swap::Dir)] {
         let run = place.run_within(&Limits { swap, ..TOO_LITTLE }, &program);
         expect_clear_end(what, &run);
-        expect_one_line(what, &run, FULL);
+        expect_one_line(what, &run, &[FULL]);
     }
 }
 

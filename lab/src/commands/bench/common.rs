@@ -82,7 +82,8 @@ pub(in crate::commands::bench) struct Common {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512),
           default_value = "1")]
     pub(in crate::commands::bench) threads: u32,
-    /// Swap device of Highwater, as of `highwater run`; by default a RAM device large enough
+    /// Swap device of Highwater, as of `highwater run`; by default a RAM device large enough.
+    /// flaky:FAULTS+SPEC injects faults, such as flaky:read=once,write=20,after=100,seed=1+ram:1G
     #[arg(long, value_name = "SPEC")]
     pub(in crate::commands::bench) swap: Vec<String>,
     /// Encrypt swap files, on or off; --peer unsealed runs both

@@ -2,7 +2,7 @@
 
 use super::common::{self, BenchError, Common, Platform, name_of};
 use super::job::{Data, Job};
-use highwater_devices::{Area, SIZE_MIN, Spec};
+use highwater_devices::{Area, Injection, SIZE_MIN, Spec};
 use highwater_lab::peer::{
     Cache, Kernel, Mapping, Order, Prepared, Reads, Traffic, Unavailable, cgroup, disk,
 };
@@ -105,7 +105,8 @@ fn file(args: &Common, order: Order) -> Result<Kernel, Unavailable> {
 impl Common {
     /// How Highwater is to be set up.
     fn setup(&self) -> Result<Setup, BenchError> {
-        let parse = |text: &String| Area::parse(text).map_err(BenchError::Setup);
+        let parse =
+            |text: &String| Area::parse_with(text, Injection::Allowed).map_err(BenchError::Setup);
         let mut swap = self.swap.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         if swap.is_empty() {
             // The set fits once whole; clean copies in swap need no more than that.

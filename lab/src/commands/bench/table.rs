@@ -117,13 +117,17 @@ fn heading<J: Job>(job: &J) -> String {
 }
 
 fn checked(run: &Run) -> String {
-    let Figures { checked_reads, swept_words, .. } = run.figures;
+    let Figures { checked_reads, swept_words, injected_faults, .. } = run.figures;
     let subject = &run.subject;
     let pass = match swept_words {
         0 => String::new(),
         words => format!(", full pass of {words} words"),
     };
-    format!("{subject}: contents checked: {checked_reads} reads{pass} ok")
+    let struck = match injected_faults {
+        0 => String::new(),
+        faults => format!(", in spite of {faults} injected faults"),
+    };
+    format!("{subject}: contents checked: {checked_reads} reads{pass} ok{struck}")
 }
 
 fn ratio(ours: Option<f64>, peers: Option<f64>) -> String {

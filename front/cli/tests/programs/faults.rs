@@ -1,0 +1,121 @@
+//! Swap that fails: a program goes on with the right contents, or ends with one line. Never wrong
+//! contents, never a bare signal, never a hang. docs/promises.md has this table for users.
+
+use crate::inputs::random_lines;
+use crate::place::{Limits, Mode, Place, Swap, note, program};
+use crate::run::{Program, Run};
+use crate::shortage::{FULL, REFUSED, expect_no_bare_signal, expect_one_line};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+/// Far above what a run takes: an allocation whose writes fail waits 2 s once.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+/// Highwater's messages when no page can be written, when one cannot be read, and when one is not
+/// what was written.
+const WRITES: &str = "memory is full, and writes to disk fail";
+const READ: &str = "a page could not be read: Input/output error";
+const CHANGED: &str = "returned a page that was changed since it was written";
+
+/// The messages where a fault leaves no room: of programs whose allocation fails, and Highwater's.
+const NO_ROOM: &[&str] = &[REFUSED, "memory exhausted", FULL];
+
+/// The outcomes of a program.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    /// It ends well.
+    Well,
+    /// It ends with a line that gives one of these reasons.
+    Ends(&'static [&'static str]),
+    /// One of both: the fault may strike a page that is only read ahead.
+    Either(&'static [&'static str]),
+}
+use Outcome::{Either, Ends, Well};
+
+/// Faults, and what becomes of a program whose swap has them. Of 1000 transfers; the first 100, of
+/// which each has 16 pages at most, hold less than the programs need.
+const TABLE: [(&str, Outcome); 15] = [
+    ("delay=20", Well),
+    ("write=once", Well),
+    ("write=200", Well),
+    ("write=always,after=100", Ends(&[WRITES])),
+    ("full=once", Either(NO_ROOM)),
+    ("full=200", Either(NO_ROOM)),
+    ("full=always,after=100", Ends(NO_ROOM)),
+    ("read=once", Either(&[READ])),
+    ("read=20", Either(&[READ])),
+    ("read=always", Ends(&[READ])),
+    ("short=once,after=50", Either(&[READ])),
+    ("short=20", Either(&[READ])),
+    ("lost=20", Either(&[CHANGED])),
+    ("lost=always,after=100", Ends(&[CHANGED])),
+    (
+        "read=5,write=100,short=5,full=50,delay=20",
+        Either(&[READ, REFUSED, "memory exhausted", FULL]),
+    ),
+];
+
+/// Runs a program in 4 MiB over a swap file with faults.
+fn compare(
+    place: &Place,
+    program: &Program,
+    unlimited: &Run,
+    (faults, outcome): (&'static str, Outcome),
+    mode: Mode,
+) {
+    let what = format!("{} {faults} {mode:?}", program[0].display());
+    let swap = Swap::Flaky(faults);
+    let limits = Limits { swap, swap_size: 64 * MIB, mode: Some(mode), ..Limits::of(4 * MIB) };
+    let run = place.run_with_time_limit(&limits, program, TIME_LIMIT);
+    let struck = place.report().number("/vmstat/injected_faults");
+    let (text, expected) = (run.text(), unlimited.text());
+    note(&format!("{what}: {struck} faults, {}, {:.1} s", run.status, run.elapsed.as_secs_f64()));
+    match (outcome, run.status.success()) {
+        (Well | Either(_), true) => {
+            assert!(text == expected && run.errors.is_empty(), "{what}: {}", run.errors);
+        }
+        (Ends(reasons) | Either(reasons), false) => {
+            expect_no_bare_signal(&what, &run);
+            expect_one_line(&what, &run, reasons);
+            assert!(expected.starts_with(&text), "{what}: what it printed is wrong");
+        }
+        (Well, false) | (Ends(_), true) => panic!("{what}: {} {}", run.status, run.errors),
+    }
+    assert!(struck > 0, "{what}: no fault was injected");
+}
+
+#[test]
+fn sort_on_a_disk_that_fails() {
+    let place = Place::new();
+    random_lines(&place.path("text"), 5 * MIB);
+    let sort = program("sort", &["-S", "64M", "--parallel=2", "text"]);
+    let unlimited = place.run(&sort).expect_success("sort");
+    for row in TABLE.into_iter().filter(|(_, outcome)| !matches!(outcome, Ends(_))) {
+        compare(&place, &sort, &unlimited, row, Mode::InThread);
+    }
+}
+
+#[test]
+fn mappings_on_a_disk_that_fails() {
+    let place = Place::new();
+    let maps = place.c_program("mixed", &["12", "maps"]);
+    let unlimited = place.run(&maps).expect_success("maps");
+    for (row, mode) in TABLE.into_iter().zip(Mode::ALL.into_iter().cycle()) {
+        compare(&place, &maps, &unlimited, row, mode);
+    }
+}
+
+/// A user cannot inject faults by accident.
+#[test]
+fn faults_are_refused_without_the_variable_of_the_tests() {
+    let place = Place::new();
+    for arguments in [&["run"][..], &["doctor"]] {
+        let mut command = crate::common::highwater();
+        command.args(arguments).args(["--swap", "flaky:read=once+ram:16M"]);
+        if arguments == ["run"] {
+            command.args(["--", "true"]);
+        }
+        let run = Run::of(&mut command, &place.path(""), "refused", TIME_LIMIT);
+        assert_eq!(run.status.code(), Some(2), "{}", run.errors);
+        assert!(run.errors.contains("flaky: injects faults, for the tests"), "{}", run.errors);
+    }
+}
