@@ -124,18 +124,27 @@ fn reclaim_with_retries<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<Fr
 }
 
 /// Gives up frames for memory that the platform is about to take besides, so that it takes no more
-/// than reclaim frees. Returns when all are given up, or nothing can be freed.
+/// than reclaim frees. Returns when all are given up, or a round frees nothing.
 pub(super) fn pay_debts<P: Platform>(m: &Machine<P>) {
-    let is_paid = || m.platform.owed() < BATCH_PAGES_MAX as u32;
-    if !is_paid() {
-        reclaiming(m, || {
-            let mut rounds = 0..RETRIES;
-            settle(m);
-            while !is_paid() && rounds.next().is_some() {
-                reclaim(m);
-            }
-        });
+    let is_paid = |owed: u32| owed < BATCH_PAGES_MAX as u32;
+    if is_paid(m.platform.owed()) {
+        return;
     }
+    reclaiming(m, || {
+        settle(m);
+        let mut owed = m.platform.owed();
+        for _ in 0..RETRIES {
+            if is_paid(owed) {
+                break;
+            }
+            // What a round frees, it has settled, or it is free.
+            let freed = reclaim(m);
+            let before = std::mem::replace(&mut owed, m.platform.owed());
+            if freed == 0 && owed >= before {
+                break;
+            }
+        }
+    });
 }
 
 /// A round of direct reclaim: nearest node first, until one frees something. Returns frames.
