@@ -18,9 +18,12 @@ use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use std::io;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// Pages in common that are kept in a row, until some leave: a few others among many would cost
-/// more than they free.
+/// Pages in common that are kept until some leave, ...
 const KEPT_MAX: usize = 1024;
+
+/// ... and so many fewer for each other page: to look for a few among many costs more than they
+/// free.
+const KEPT_FOR_OTHER: usize = 32;
 
 /// Which pages of a batch other processes map, too.
 pub(crate) struct Commons {
@@ -53,9 +56,9 @@ impl Commons {
         self.common[index]
     }
 
-    /// Pages kept in a row after a batch, with `before` before it.
+    /// Pages kept after a batch, with `before` before it.
     fn kept_after(&self, before: usize) -> usize {
-        if self.others > 0 { 0 } else { before + self.kept }
+        (before + self.kept).saturating_sub(KEPT_FOR_OTHER * self.others)
     }
 }
 
@@ -64,7 +67,7 @@ impl Uffd {
     /// process maps the page. Those of `parts` (first, after the last) are write-protected.
     ///
     /// # Errors
-    /// The system's refusal; some pages may be protected.
+    /// The system's first refusal; all parts that it does not refuse are protected.
     pub fn guard(&self, space: SpaceId, parts: &[(Vpn, Vpn)]) -> io::Result<()> {
         self.guards.store(true, SeqCst);
         self.protect_all(self.areas.uffd(space), space, parts)
@@ -77,11 +80,13 @@ impl Uffd {
         space: SpaceId,
         parts: &[(Vpn, Vpn)],
     ) -> io::Result<()> {
-        parts.iter().try_for_each(|(first, end)| {
+        let protect = |(first, end): &(Vpn, Vpn)| {
             let address = self.areas.address(space, *first) as u64;
             let len = (end.0 - first.0) as usize * PAGE_SIZE;
             uffd.protect(address, len, Writes::Reported, Wake::Later)
-        })
+        };
+        // The program may have unmapped one.
+        parts.iter().map(protect).fold(Ok(()), io::Result::and)
     }
 
     /// Ends the guard: no page is in common any more. Stores to pages that are still protected

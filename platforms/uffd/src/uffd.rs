@@ -31,7 +31,7 @@ pub struct Uffd {
     pins: AtomicBool,
     /// Whether stores to pages that other processes map are counted (`parting.rs`).
     pub(crate) guards: AtomicBool,
-    /// Of these pages so many in a row were kept in the program.
+    /// Of these pages so many were kept in the program (`KEPT_MAX`).
     pub(crate) kept: AtomicUsize,
     pub(crate) areas: Areas,
     pub(crate) devices: Devices,
