@@ -211,11 +211,11 @@ impl Share {
     /// Publishes what it uses besides the pages that it was granted.
     pub fn set_besides(&self, besides: Besides) {
         let Besides { unpaged, devices, shared, common, parted } = besides;
+        let since = parted.saturating_sub(self.parted.swap(parted, Relaxed)).min(self.can_part());
         self.counted.store(devices, Relaxed);
         self.entry().unpaged.store(unpaged, Relaxed);
         self.entry().common.store(common, SeqCst);
         self.entry().shared.store(shared, SeqCst);
-        let since = parted.saturating_sub(self.parted.swap(parted, Relaxed));
         if self.excess() == 0 {
             self.paid.store(devices, Relaxed);
             self.unpaid.store(0, Relaxed);
@@ -277,8 +277,13 @@ impl Share {
     /// Pages that have parted, and that its entry counts as shared.
     fn unshared(&self) -> u64 {
         let parted = self.parted_now.load(Relaxed).saturating_sub(self.parted.load(Relaxed));
+        parted.min(self.can_part())
+    }
+
+    /// Pages that can part, as its entry counts them.
+    fn can_part(&self) -> u64 {
         let (shared, common) = (&self.entry().shared, &self.entry().common);
-        parted.min(pages_in(common).saturating_add_signed(signed_pages_in(shared)))
+        pages_in(common).saturating_add_signed(signed_pages_in(shared))
     }
 
     /// Its entry counts pages that have parted no more as shared, as far as memory is left for
