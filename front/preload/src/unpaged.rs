@@ -13,7 +13,8 @@
 //! Pages of a process that part by writes are its minor faults, all of which count, or under guard
 //! the manager's faults.
 //!
-//! Locking: `looks`, `common` and `most`, each taken alone.
+//! Locking: `looks`, `common` and `most`, each taken alone, but `forked` below `common`: a look that
+//! ends a guard excludes a fork that begins one.
 
 use crate::common::{Common, minor_faults};
 use crate::memory;
@@ -179,9 +180,10 @@ impl Unpaged {
 
     /// `pages` of this process were found to count for others.
     fn note_common(&self, pages: u64, parted: i64) {
-        let (platform, has_forked) = (self.manager.platform(), self.has_forked());
+        let platform = self.manager.platform();
         let kin = self.share.as_ref().filter(|share| share.has_kin());
         let mut common = lock(&self.common);
+        let has_forked = self.has_forked();
         let more = pages.cast_signed() - common.left(parted);
         *common = match kin {
             None if has_forked => common.at_most(pages, parted),
@@ -203,8 +205,8 @@ impl Unpaged {
 
     /// A fork is about to share `pages`.
     pub(crate) fn note_fork(&self, pages: u64) {
-        *lock(&self.forked) = Some(Instant::now());
         let mut common = lock(&self.common);
+        *lock(&self.forked) = Some(Instant::now());
         *common = common.forked(pages);
     }
 
