@@ -42,6 +42,10 @@ const FIRST_OF_CHILD: u64 = 2;
 /// So many pages at most part between two ticks of the balancer: 1.6 GB/s.
 const UNSEEN_MAX: u64 = 16384;
 
+/// So many may part unseen anyway. Most processes of a shell script share fewer, and their children
+/// write to some: under guard that takes a manager, and 5 ms.
+const UNSEEN_MIN: u64 = 256;
+
 /// Under guard, one page in so many is kept free for pages that part, until all have: several
 /// threads may store before one has freed a batch.
 const RESERVE_SHARE: u64 = 32;
@@ -243,8 +247,8 @@ impl Unpaged {
         if common.others() == 0 || self.manager.platform().is_guarded() {
             return false;
         }
-        let can_part = common.can_part(self.parted()).min(UNSEEN_MAX);
-        can_part > 0 && self.share.as_ref().is_some_and(|share| share.left() < can_part)
+        let can_part = common.can_part(self.parted());
+        self.share.as_ref().is_some_and(|share| is_tight(can_part, || share.left()))
     }
 
     /// Bytes that the manager takes besides paged memory: its tables, those of devices, and RAM
@@ -301,6 +305,11 @@ impl Unpaged {
     }
 }
 
+/// Whether pages that part unseen may exceed what is left.
+fn is_tight(can_part: u64, left: impl FnOnce() -> u64) -> bool {
+    can_part > UNSEEN_MIN && left() < can_part.min(UNSEEN_MAX)
+}
+
 /// The resident set; 0 if /proc does not tell.
 fn resident() -> Bytes {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -329,6 +338,14 @@ mod tests {
             due
         };
         (1..=count).filter(looks_at).collect()
+    }
+
+    #[test]
+    fn memory_is_tight_once_pages_that_part_unseen_may_exceed_it() {
+        let cases =
+            [(100, 0), (256, 0), (257, 256), (257, 257), (1 << 20, 16383), (1 << 20, 16384)];
+        let found = cases.map(|(can_part, left)| is_tight(can_part, || left));
+        assert_eq!(found, [false, false, true, false, true, false]);
     }
 
     #[test]
