@@ -13,8 +13,8 @@
 //! Pages of a process that part by writes are its minor faults, all of which count, or under guard
 //! the manager's faults.
 //!
-//! Locking: `looks`, `common` and `most`, each taken alone, but `forked` below `common`: a look that
-//! ends a guard excludes a fork that begins one.
+//! Locking: `looks`, `common` and `most`, each taken alone; `forked` after `common`, so that a look
+//! that ends a guard excludes a fork that begins one.
 
 use crate::common::{Common, minor_faults};
 use crate::memory;

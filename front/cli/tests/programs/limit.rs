@@ -173,6 +173,22 @@ fn pages_that_part_after_a_fork_stay_within_the_limit() {
     }
 }
 
+/// Stores, system calls, and changes of mappings are the first to write to pages under guard, in
+/// three generations at once.
+#[test]
+fn pages_under_guard_keep_their_contents() {
+    let place = Place::new();
+    let program = [place.compile("guarded", "guarded", &[])];
+    for options in [&[][..], &["--faults", "handlers"]] {
+        let mut command = highwater();
+        command.args(["run", "--quiet", "--memory", "32M", "--swap", &disk(&place)]).args(options);
+        command.arg("--report").arg(place.path("report.json"));
+        let output = command.arg("--").args(&program).args(["16", "2"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Report::read(&place.path("report.json")).expect_swapping();
+    }
+}
+
 #[test]
 fn a_limit_that_cannot_be_kept_is_named() {
     let place = Place::new();
