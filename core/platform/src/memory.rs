@@ -106,9 +106,9 @@ pub trait Lender: Send + Sync {
     fn room(&self) -> u32;
 
     /// The frames that the borrower is to give up for memory that its swap devices have taken, of
-    /// which they have `devices` now, and for shared pages among the `dropped` that have left the
-    /// program; see [`Memory::owed`].
-    fn owed(&self, devices: Bytes, dropped: u64) -> u32;
+    /// which they have `devices` now, and for pages that were another process's, too, until they
+    /// parted: `parted` so far. See [`Memory::owed`].
+    fn owed(&self, devices: Bytes, parted: u64) -> u32;
 
     /// It has given up so many.
     fn pay(&self, frames: u32);

@@ -11,7 +11,7 @@
 //! process may not open it, because it has dropped privileges.
 
 use crate::process::Process;
-use crate::swap_set;
+use crate::{sharing, swap_set};
 use highwater_mm::Manager;
 use highwater_mm::config::Tunables;
 use highwater_os::{spawn, sys};
@@ -90,16 +90,14 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
         if tick % REAP_TICKS == 0 {
             share.reap();
         }
-        let unpaged = &process.reporter.unpaged;
-        unpaged.add_common(share.take_lent());
-        let besides = unpaged.besides();
-        share.set_besides(besides);
+        let besides = process.reporter.unpaged.publish();
+        sharing::guard_if_tight(process);
         tuning = tune(manager, tuning, share.tuning());
         swap_set::follow_changes(process, share);
         compact_if_asked(process, share);
         match share.aim(manager.spare().into(), misses.update(manager)) {
             // One that grows takes memory besides its pages, too, and shared pages part.
-            Aim::Keep if grown || besides.shared > 0 => share.wait(seen, TICK),
+            Aim::Keep if grown || besides.common > 0 => share.wait(seen, TICK),
             Aim::Keep => share.wait(seen, CALM),
             Aim::Pages(pages) => shrink(manager, share, pages),
         }

@@ -1,36 +1,55 @@
-//! Pages in common with a parent or a child, estimated between two looks at smaps.
+//! Pages in common with a parent or a child, between two looks at smaps.
 //!
-//! A page parts when it leaves one of the processes, or when one of them writes to it: the kernel
-//! then copies it in a minor fault. Any page that leaves counts, and any minor fault, so that the
-//! estimate errs to fewer: memory that is not there is never granted.
+//! A page parts when it leaves one of the processes, or when one of them writes to it. Of a page of
+//! two processes, half counts for each, and one that parts is one less in the sum: a process that
+//! parts more than its half has fewer than none.
 
 /// Pages of this process that count for others, which map them, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Common {
-    pages: u64,
-    /// Pages that had left the process, and its minor faults, when `pages` was right.
-    parted: u64,
+    pages: i64,
+    /// Pages that had parted when `pages` was right.
+    parted: i64,
+    /// There are never fewer than none by more than this: the half of others.
+    others: u64,
 }
 
 impl Common {
     /// `pages` now.
-    pub(crate) fn new(pages: u64, parted: u64) -> Common {
-        Common { pages, parted }
+    pub(crate) fn new(pages: u64, parted: i64) -> Common {
+        Common { pages: pages.cast_signed(), parted, others: pages }
     }
 
     /// Those that are left, with `parted` now.
-    pub(crate) fn left(self, parted: u64) -> u64 {
-        self.pages.saturating_sub(parted.saturating_sub(self.parted))
+    pub(crate) fn left(self, parted: i64) -> i64 {
+        (self.pages + self.parted - parted).max(-self.others.cast_signed())
     }
 
-    /// Whether there are none.
-    pub(crate) fn is_empty(self) -> bool {
-        self.pages == 0
+    /// As many can part from now on.
+    pub(crate) fn can_part(self, parted: i64) -> u64 {
+        self.others.saturating_add_signed(self.left(parted))
     }
 
-    /// With `pages` more.
-    pub(crate) fn plus(self, pages: u64, parted: u64) -> Common {
-        Common { pages: self.left(parted) + pages, parted }
+    /// The half of others.
+    pub(crate) fn others(self) -> u64 {
+        self.others
+    }
+
+    /// A fork is about to share `pages`. None counts for the child before that says so.
+    pub(crate) fn forked(self, pages: u64) -> Common {
+        Common { others: self.others.max(pages), ..self }
+    }
+
+    /// `pages` of those that a fork has shared count for the child.
+    pub(crate) fn lent(self, pages: u64, parted: i64) -> Common {
+        let others = self.others.saturating_sub(pages).max(pages);
+        Common { pages: self.left(parted) + pages.cast_signed(), parted, others }
+    }
+
+    /// `pages` were found, some of which may count for a child that has not said so.
+    pub(crate) fn at_most(self, pages: u64, parted: i64) -> Common {
+        let pages = self.left(parted).min(pages.cast_signed());
+        Common { pages, parted, ..self }
     }
 }
 
@@ -52,9 +71,21 @@ mod tests {
     #[test]
     fn pages_part_one_by_one() {
         let common = Common::new(100, 7);
-        assert_eq!([7, 8, 106, 107, 500].map(|parted| common.left(parted)), [100, 99, 1, 0, 0]);
-        assert_eq!(common.plus(50, 17), Common::new(140, 17));
-        assert_eq!(common.plus(50, 1000), Common::new(50, 1000));
+        let left = [7, 8, 107, 207, 500].map(|parted| common.left(parted));
+        assert_eq!(left, [100, 99, 0, -100, -100], "100 are the other's");
+        let rest = [7, 8, 107, 207, 500].map(|parted| common.can_part(parted));
+        assert_eq!(rest, [200, 199, 100, 0, 0]);
+    }
+
+    #[test]
+    fn a_parent_has_nothing_in_common_with_a_child_that_has_not_said_so() {
+        let common = Common::default().forked(100);
+        assert_eq!((common.left(0), common.can_part(0)), (0, 100));
+        assert_eq!((common.left(30), common.can_part(30)), (-30, 70));
+        let seen = common.at_most(35, 30);
+        assert_eq!((seen.left(30), seen.can_part(30)), (-30, 70));
+        let lent = common.lent(50, 30);
+        assert_eq!((lent.left(30), lent.can_part(30), lent.others()), (20, 70, 50));
     }
 
     #[test]

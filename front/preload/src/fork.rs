@@ -245,7 +245,9 @@ fn arrive() -> Option<Arrival> {
 extern "C" fn parent() {
     let Some(Arrival { process, blocked, saved, streams, heap }) = arrive() else { return };
     let saved = saved.map(|Saved { snapshot, frozen, passed }| {
+        let shared = sharing::inherited(&frozen);
         sharing::end(process, frozen);
+        sharing::guard(process, &shared);
         (snapshot, passed)
     });
     drop(heap);
@@ -462,6 +464,11 @@ fn make_child(
     site: Site,
 ) -> Result<Process, String> {
     let platform = old.manager.platform();
+    let shared = match &site {
+        Site::At { inherited, .. } => inherited.clone(),
+        // They are already.
+        Site::Registered { .. } | Site::Anywhere => Vec::new(),
+    };
     let theirs = platform.devices().fixed().into_iter().skip(saved.left);
     let inherited = theirs.map(|place| place.map(|device| device.inherit())).collect();
     let opened = saved.devices;
@@ -494,6 +501,9 @@ fn make_child(
         manager.restore_snapshot(SPACE, &snapshot)
     })?;
     child.shares.store(!snapshot.resident().is_empty(), Release);
+    if platform.is_guarded() {
+        child.reporter.unpaged.begin_guard(SPACE, &shared);
+    }
     snapshot.resident().iter().for_each(|range| child.dump.include(*range));
     let protect = |(first, end, bits): &(Vpn, Vpn, i32)| {
         child.manager.platform().protect(SPACE, *first, *end, *bits)

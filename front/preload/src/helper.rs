@@ -182,7 +182,7 @@ fn lead(
         }
     }
     process.calls.start(channel.as_ref());
-    let publish = || process.reporter.run(&process.shares, process.share.as_deref());
+    let publish = || process.reporter.run(&process.shares);
     let publish = spawn("report", Box::new(publish));
     answer.give(Ok(process));
     process.adopt();

@@ -13,7 +13,7 @@ use highwater_devices::{Compression, Tiering};
 use highwater_mm::Manager;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_os::sys::{futex_wait, futex_wake_all};
-use highwater_session::{MallocReport, Parts, Settings, Share, StatsFile, leave_run_dir};
+use highwater_session::{MallocReport, Parts, Settings, StatsFile, leave_run_dir};
 use highwater_uffd::{Delivery, Uffd};
 use highwater_units::Nanos;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
@@ -101,9 +101,8 @@ impl Reporter {
 
     /// Publishes until [`Reporter::finish`] is called.
     ///
-    /// `shares`: whether pages may be shared with a parent or a child. `share`: the process's part
-    /// of the memory of the run.
-    pub(crate) fn run(&self, shares: &AtomicBool, share: Option<&Share>) {
+    /// `shares`: whether pages may be shared with a parent or a child.
+    pub(crate) fn run(&self, shares: &AtomicBool) {
         for period in std::iter::once(FIRST).chain(std::iter::repeat(PERIOD)) {
             self.children.release_ended(&self.manager);
             self.publish(Look::IfDue);
@@ -111,14 +110,8 @@ impl Reporter {
             if self.stage.load(Acquire) == ENDING {
                 break;
             }
-            // Before the look, which counts them.
-            if let Some(share) = share {
-                self.unpaged.add_common(share.take_lent());
-            }
             self.unpaged.tick(period, shares.load(Relaxed));
-            if let Some(share) = share {
-                share.set_besides(self.unpaged.besides());
-            }
+            self.unpaged.publish();
         }
         // First what matters most: to look takes long where there are many mappings.
         self.publish(Look::IfDue);

@@ -111,7 +111,8 @@ impl Process {
         let serving = Serving::start(delivery, &manager, SPACE, owner);
         let serving = serving.map_err(|error| format!("no thread to serve faults: {error}"))?;
         let range = (base, base + pages * PAGE_SIZE as u64);
-        let unpaged = Unpaged::new(manager.clone(), range, forked.own(), program.pid);
+        let unpaged =
+            Unpaged::new(manager.clone(), memory.share.clone(), range, forked.own(), program.pid);
         let reporter = Reporter::new(file, manager.clone(), unpaged, delivery, || {
             // None before the process is served, and in a forked child until it is.
             running().and_then(heap::gather)

@@ -9,6 +9,10 @@
 //! No page of a stretch is swapped out, so a page that is missing there is of zeros, in the child
 //! as in the parent, whether or not the child has registered it yet. The rest of the range is not
 //! inherited, and inaccessible in the child until it is registered.
+//!
+//! Shared pages that part take memory. While there is enough, the kernel copies them, and they are
+//! counted afterwards. Else they are guarded: write-protected in both processes, so that each
+//! counts before it parts, and the thread that writes to it frees memory for it.
 
 use crate::pins;
 use crate::process::{Process, SPACE};
@@ -53,6 +57,12 @@ pub(crate) fn begin(
     let parts: Vec<Range> = parts.iter().map(range).collect();
     let (snapshot, frozen) = manager.share(SPACE, &parts)?;
     process.shares.store(true, Release);
+    let unpaged = &process.reporter.unpaged;
+    unpaged.note_fork(snapshot.resident().iter().map(|range| range.end.0 - range.first.0).sum());
+    if unpaged.needs_guard() {
+        // The pages follow after the fork: until then the forking thread writes to some.
+        unpaged.begin_guard(SPACE, &[]);
+    }
     if offer(process, &frozen, Offer::Made).is_ok() {
         return Ok((snapshot, frozen));
     }
@@ -67,6 +77,23 @@ pub(crate) fn end(process: &Process, frozen: Frozen) {
     // A refusal leaves pages to be inherited by a child that is made past the C library.
     let _ = offer(process, &frozen, Offer::Withdrawn);
     process.manager.thaw(SPACE, frozen);
+}
+
+/// Guards all pages, once so many could part unseen that the limit is exceeded.
+pub(crate) fn guard_if_tight(process: &Process) {
+    let unpaged = &process.reporter.unpaged;
+    if unpaged.needs_guard() {
+        let parts = process.regions().own_parts(Vpn(process.pages));
+        unpaged.begin_guard(SPACE, &parts);
+        unpaged.look();
+    }
+}
+
+/// In the parent, after [`end`]: guards the pages, if [`begin`] has begun that.
+pub(crate) fn guard(process: &Process, shared: &[(Vpn, Vpn)]) {
+    if process.manager.platform().is_guarded() {
+        process.in_helper(|| process.reporter.unpaged.begin_guard(SPACE, shared));
+    }
 }
 
 fn offer(process: &Process, frozen: &Frozen, offer: Offer) -> io::Result<()> {

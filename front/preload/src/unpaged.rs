@@ -4,25 +4,30 @@
 //! "report" thread: tick --- Looks: is a look due? --- smaps ---> elsewhere, common
 //! both: besides ---> Share: elsewhere + own memory + RAM devices + pages in excess of the budget
 //!                           common pages that have not parted since                   common.rs
+//! begin_guard: they are write-protected, so that each counts before it parts
 //! ```
 //! Code, libraries, stacks and shared memory change seldom and take milliseconds to look up, so a
 //! look may use 1 % of a CPU. In between, growth of the resident set that nothing else explains
 //! counts as theirs. The rest is counted, and read at every tick of the balancer.
 //!
-//! Locking: `looks`, `common` and `most`, each taken alone.
+//! Pages of a process that part by writes are its minor faults, all of which count, or under guard
+//! the manager's faults.
+//!
+//! Locking: `looks`, `common` and `most`, each taken alone; `forked` after `common`, so that a look
+//! that ends a guard excludes a fork that begins one.
 
 use crate::common::{Common, minor_faults};
 use crate::memory;
 use crate::smaps::{self, Elsewhere, Seen};
 use highwater_mm::Manager;
 use highwater_mm::stats::Counter;
-use highwater_session::Besides;
+use highwater_session::{Besides, Share};
 use highwater_uffd::Uffd;
-use highwater_units::Bytes;
+use highwater_units::{Bytes, SpaceId, Vpn};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pause after a look, as a multiple of its CPU time.
 const REST: u32 = 128;
@@ -33,6 +38,21 @@ const MOVED: i64 = 1 << 20;
 const FIRST: u64 = 1;
 /// ... and of that of a child, of which most is its parent's: one that ends soon looks at nothing.
 const FIRST_OF_CHILD: u64 = 2;
+
+/// So many pages at most part between two ticks of the balancer: 1.6 GB/s.
+const UNSEEN_MAX: u64 = 16384;
+
+/// So many may part unseen anyway. Most processes of a shell script share fewer, and their children
+/// write to some: under guard that takes a manager, and 5 ms.
+const UNSEEN_MIN: u64 = 256;
+
+/// Under guard, one page in so many is kept free for pages that part, until all have: several
+/// threads may store before one has freed a batch.
+const RESERVE_SHARE: u64 = 32;
+
+/// How long a forked child may count for nobody: then it has an entry of the budget, or `highwater
+/// run` counts it, or it has ended.
+const JOINS: Duration = Duration::from_millis(500);
 
 /// The signs that a look is due.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +114,10 @@ pub(crate) struct Unpaged {
     /// At the last look, in bytes: what counts for this process, and is not the manager's.
     elsewhere: AtomicU64,
     common: Mutex<Common>,
+    /// Minor faults of the program's process, before a guard.
+    faults: AtomicU64,
+    forked: Mutex<Option<Instant>>,
+    share: Option<Arc<Share>>,
     /// The program's process.
     pid: i32,
     /// The manager's own memory, at its maximum.
@@ -102,10 +126,11 @@ pub(crate) struct Unpaged {
 }
 
 impl Unpaged {
-    /// `range`: address of the paged range, and after it. `common`: pages that count for the
-    /// parent.
+    /// `range`: address of the paged range, and after it. `common`: pages that counted for the
+    /// parent when the process began.
     pub(crate) fn new(
         manager: Arc<Manager<Uffd>>,
+        share: Option<Arc<Share>>,
         range: (u64, u64),
         common: u64,
         pid: i32,
@@ -116,7 +141,10 @@ impl Unpaged {
             paged: [range, (stage, stage + stage_len as u64)],
             looks: Mutex::new(Looks::from(if common == 0 { FIRST } else { FIRST_OF_CHILD })),
             elsewhere: AtomicU64::new(0),
-            common: Mutex::new(Common::new(common, minor_faults(pid))),
+            common: Mutex::new(Common::new(common, 0)),
+            faults: AtomicU64::new(0),
+            forked: Mutex::new(None),
+            share,
             pid,
             own_peak: AtomicU64::new(0),
             most: Mutex::default(),
@@ -126,6 +154,8 @@ impl Unpaged {
     /// Looks if that is due, `passed` after the last call.
     pub(crate) fn tick(&self, passed: Duration, shares: bool) {
         let signs = Signs { unexplained: self.unexplained(), shares };
+        // Before the look, which counts them.
+        self.take_lent();
         if !lock(&self.looks).are_due(passed, signs) {
             return;
         }
@@ -144,7 +174,7 @@ impl Unpaged {
         // After that, which takes long where there are many mappings: devices may have grown.
         let managers = self.managers();
         self.elsewhere.store(elsewhere_counted.saturating_sub(managers), Relaxed);
-        *lock(&self.common) = Common::new(Bytes(shared).pages(), parted);
+        self.note_common(Bytes(shared).pages(), parted);
         let found = elsewhere.less_own(managers);
         let mut most = lock(&self.most);
         if found.total() > most.total() {
@@ -152,18 +182,73 @@ impl Unpaged {
         }
     }
 
-    /// Forks have shared pages of this process; so many of them count for children.
-    pub(crate) fn add_common(&self, pages: u64) {
+    /// `pages` of this process were found to count for others.
+    fn note_common(&self, pages: u64, parted: i64) {
+        let platform = self.manager.platform();
+        let kin = self.share.as_ref().filter(|share| share.has_kin());
+        let mut common = lock(&self.common);
+        let has_forked = self.has_forked();
+        let more = pages.cast_signed() - common.left(parted);
+        *common = match kin {
+            None if has_forked => common.at_most(pages, parted),
+            _ => Common::new(pages, parted),
+        };
+        // Under guard, all that part are counted, by the process that parts them.
+        if let Some(share) = kin.filter(|_| platform.is_guarded()) {
+            share.exchange(more);
+        }
+        if pages == 0 && !has_forked {
+            platform.end_guard();
+        }
+    }
+
+    /// Whether a forked child may count for nobody.
+    fn has_forked(&self) -> bool {
+        lock(&self.forked).is_some_and(|at| at.elapsed() < JOINS)
+    }
+
+    /// A fork is about to share `pages`.
+    pub(crate) fn note_fork(&self, pages: u64) {
+        let mut common = lock(&self.common);
+        *lock(&self.forked) = Some(Instant::now());
+        *common = common.forked(pages);
+    }
+
+    /// Takes over what forked children hold of this process's shared pages for it.
+    fn take_lent(&self) {
+        let pages = self.share.as_ref().map_or(0, |share| share.take_lent());
         if pages > 0 {
             let parted = self.parted();
             let mut common = lock(&self.common);
-            *common = common.plus(pages, parted);
+            *common = common.lent(pages, parted);
         }
     }
 
     /// Pages that may have parted so far.
-    fn parted(&self) -> u64 {
-        self.manager.platform().pages_dropped() + minor_faults(self.pid)
+    fn parted(&self) -> i64 {
+        let platform = self.manager.platform();
+        if !platform.is_guarded() {
+            self.faults.store(minor_faults(self.pid), Relaxed);
+        }
+        let taken = self.share.as_ref().map_or(0, |share| share.taken());
+        (platform.pages_parted() + self.faults.load(Relaxed)).cast_signed() + taken
+    }
+
+    /// From now on pages of `parts` that part are counted one by one, before they do.
+    pub(crate) fn begin_guard(&self, space: SpaceId, parts: &[(Vpn, Vpn)]) {
+        self.parted();
+        // If the system refuses, some pages part unseen, until the next look.
+        let _ = self.manager.platform().guard(space, parts);
+    }
+
+    /// Whether so many pages could part unseen that the limit is exceeded.
+    pub(crate) fn needs_guard(&self) -> bool {
+        let common = *lock(&self.common);
+        if common.others() == 0 || self.manager.platform().is_guarded() {
+            return false;
+        }
+        let can_part = common.can_part(self.parted());
+        self.share.as_ref().is_some_and(|share| is_tight(can_part, || share.left()))
     }
 
     /// Bytes that the manager takes besides paged memory: its tables, those of devices, and RAM
@@ -182,19 +267,34 @@ impl Unpaged {
         resident().0.cast_signed() - (paged.0 + self.managers()).cast_signed()
     }
 
-    /// The memory in use besides frames.
-    pub(crate) fn besides(&self) -> Besides {
+    /// Publishes the memory in use besides frames; returns it.
+    pub(crate) fn publish(&self) -> Besides {
+        self.take_lent();
+        let besides = self.besides();
+        if let Some(share) = &self.share {
+            share.set_besides(besides);
+        }
+        besides
+    }
+
+    fn besides(&self) -> Besides {
         let platform = self.manager.platform();
         let excess = platform.pages_in_use().saturating_sub(self.manager.frames());
         let devices = platform.devices().resident();
         let grown = lock(&self.looks).grown(self.unexplained());
         let unpaged = Bytes(self.elsewhere.load(Relaxed) + grown + self.managers());
-        let common = *lock(&self.common);
+        // Such a child keeps the manager's memory as it was.
+        let of_child = if self.has_forked() { Bytes(memory::resident() as u64) } else { Bytes(0) };
+        let (common, parted) = (*lock(&self.common), platform.pages_parted());
+        let shared = if common.others() == 0 { 0 } else { common.left(self.parted()) };
+        let reserve = if platform.is_guarded() { self.manager.frames() / RESERVE_SHARE } else { 0 };
+        let reserve = reserve.min(common.others().saturating_add_signed(shared));
         Besides {
-            unpaged: unpaged.pages() + excess,
+            unpaged: unpaged.pages() + of_child.pages() + reserve + excess,
             devices: devices.pages(),
-            shared: if common.is_empty() { 0 } else { common.left(self.parted()) },
-            dropped: platform.pages_dropped(),
+            shared,
+            common: common.others(),
+            parted,
         }
     }
 
@@ -203,6 +303,11 @@ impl Unpaged {
         let own = (Counter::MetaBytes, self.own_peak.load(Relaxed));
         lock(&self.most).gauges().into_iter().chain([own])
     }
+}
+
+/// Whether pages that part unseen may exceed what is left.
+fn is_tight(can_part: u64, left: impl FnOnce() -> u64) -> bool {
+    can_part > UNSEEN_MIN && left() < can_part.min(UNSEEN_MAX)
 }
 
 /// The resident set; 0 if /proc does not tell.
@@ -233,6 +338,14 @@ mod tests {
             due
         };
         (1..=count).filter(looks_at).collect()
+    }
+
+    #[test]
+    fn memory_is_tight_once_pages_that_part_unseen_may_exceed_it() {
+        let cases =
+            [(100, 0), (256, 0), (257, 256), (257, 257), (1 << 20, 16383), (1 << 20, 16384)];
+        let found = cases.map(|(can_part, left)| is_tight(can_part, || left));
+        assert_eq!(found, [false, false, true, false, true, false]);
     }
 
     #[test]

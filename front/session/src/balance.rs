@@ -26,8 +26,8 @@ impl Lender for Borrowed {
         self.0.room().try_into().unwrap_or(u32::MAX)
     }
 
-    fn owed(&self, devices: Bytes, dropped: u64) -> u32 {
-        self.0.owed(devices.pages(), dropped) as u32
+    fn owed(&self, devices: Bytes, parted: u64) -> u32 {
+        self.0.owed(devices.pages(), parted) as u32
     }
 
     fn pay(&self, frames: u32) {

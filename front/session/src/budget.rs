@@ -5,8 +5,9 @@
 //!                  | compactions | used | changes | Entry x 4096
 //!                  | SwapWords: the room of swap devices                          swap_room.rs
 //!                  | SwapList: the swap devices                                   swap_list.rs
-//! Entry:           owner: pid and image   granted   unpaged   shared   lent   spare   misses
-//!                  short until   followed: the last change of the swap devices   compacted
+//! Entry:           owner: pid and image   granted   unpaged   spare   misses   short until
+//!                  shared   common   taken   family   lent
+//!                  followed: the last change of the swap devices   compacted
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
 //! The limit is one on everything ([`Scope::Everything`]): memory that cannot be paged is measured,
@@ -17,9 +18,7 @@
 //! both, so they never keep too much; both may give back, and ask again. Nothing has to be repaired
 //! after a process that was killed in the middle.
 //!
-//! Pages that a fork has shared count once: each process says how many of its own count for others,
-//! and so many more may be granted in all. A child begins with half of what it shares, as the
-//! kernel counts it. The other half is its parent's: `lent`, until the parent takes it over.
+//! Pages that a fork has shared count once: `family.rs`.
 //!
 //! A process is alive as long as the lock of its statistics file is held (stats_file.rs): the
 //! system releases it at the end of its helper, however that comes. Another process then clears its
@@ -29,10 +28,10 @@
 //! entries at short intervals, and keeps to its own: [`Share::aim`].
 //!
 //! Locking: none. The words are atomics in shared memory, `owner` is taken and released by
-//! compare-and-swap, and only the owner changes the rest of its entry.
+//! compare-and-swap, and only the owner changes the rest of its entry, except `shared` and `taken`.
 
 use crate::arbitration::Claim;
-use crate::shared_pages::{PAGES_MAX, pages_in};
+use crate::shared_pages::{pages_in, signed_pages_in};
 use crate::stats_file::{Image, is_ended};
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem, SwapList, Wanted};
 use crate::swap_room::{SwapRoom, SwapWords};
@@ -44,7 +43,7 @@ use rustix::thread::futex;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
 /// The file's name in the directory of a run.
 pub const BUDGET_FILE: &str = "budget";
@@ -53,7 +52,7 @@ pub const BUDGET_FILE: &str = "budget";
 const ENTRIES: usize = 4096;
 
 /// Identifies the layout of the file.
-const LAYOUT: u64 = 0x4857_6275_6467_0005;
+const LAYOUT: u64 = 0x4857_6275_6467_0006;
 
 /// The pages that a process may always have, whatever the others have: with less, watermarks and
 /// batches leave a manager that pages no room.
@@ -105,32 +104,21 @@ pub(crate) struct Entry {
     pub(crate) spare: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) short_until: AtomicU64,
-    /// Those of the granted pages that count for other processes, which map them, too.
-    pub(crate) shared: AtomicU64,
-    /// The parent's of these, until it takes them over: a [`Lent`].
+    /// Those of the granted pages that count for other processes, which map them, too; less than 0
+    /// if it has parted more.
+    pub(crate) shared: AtomicI64,
+    /// These when they were last counted.
+    pub(crate) common: AtomicU64,
+    /// Pages that others have taken from its shared ones so far, less those that they have added.
+    pub(crate) taken: AtomicI64,
+    /// The owner of the entry of the ancestor with which it may have pages in common.
+    pub(crate) family: AtomicU64,
+    /// The parent's of these, until it takes them over: a [`crate::family::Lent`].
     pub(crate) lent: AtomicU64,
     /// The last change of the swap devices that it has carried out.
     pub(crate) followed: AtomicU64,
     /// The last request to compact that it has carried out: a [`Compaction`].
     pub(crate) compacted: AtomicU64,
-}
-
-/// Pages of a parent that count for its child, which maps them, too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lent {
-    pub(crate) pages: u64,
-    /// The parent's entry.
-    pub(crate) parent: u16,
-}
-
-impl Lent {
-    pub(crate) fn to_bits(self) -> u64 {
-        self.pages << 16 | u64::from(self.parent)
-    }
-
-    fn from_bits(bits: u64) -> Lent {
-        Lent { pages: (bits >> 16).min(PAGES_MAX), parent: bits as u16 }
-    }
 }
 
 /// A request to compact that a process has carried out.
@@ -477,8 +465,9 @@ impl Budget {
             }
             Scope::Paged => self.limit(),
         };
-        let shared = |entry: &Entry| pages_in(&entry.shared) + entry.lent().pages;
-        paged + self.taken().map(shared).sum::<u64>()
+        let shared =
+            |entry: &Entry| signed_pages_in(&entry.shared) + entry.lent().pages.cast_signed();
+        paged.saturating_add_signed(self.taken().map(shared).sum())
     }
 
     /// Clears the entries after `index`, around the end, until one of a living process. If everyone
@@ -508,17 +497,10 @@ impl Budget {
 
     /// Releases an entry that nobody else uses, and what it has claimed.
     pub(crate) fn clear(&self, index: usize) {
-        self.lent_by(index).for_each(|entry| entry.lent.store(0, SeqCst));
+        self.lent_by(index).for_each(|entry| entry.lose_shared(entry.take_lent() as i64));
+        self.end_common(index);
         self.words().swap.clear(index);
         self.words().entries[index].clear();
-    }
-
-    /// The entries of children that have pages in common with the process of an entry.
-    pub(crate) fn lent_by(&self, index: usize) -> impl Iterator<Item = &Entry> {
-        self.taken().filter(move |entry| {
-            let lent = entry.lent();
-            lent.pages > 0 && usize::from(lent.parent) == index
-        })
     }
 
     /// Makes processes give pages back if they have more than there are.
@@ -554,17 +536,8 @@ impl Entry {
         pages_in(&self.granted)
     }
 
-    pub(crate) fn lent(&self) -> Lent {
-        Lent::from_bits(self.lent.load(SeqCst))
-    }
-
     pub(crate) fn compaction(&self) -> Compaction {
         Compaction::from_bits(self.compacted.load(SeqCst))
-    }
-
-    /// Clears it; returns how many pages there were.
-    pub(crate) fn take_lent(&self) -> u64 {
-        Lent::from_bits(self.lent.swap(0, SeqCst)).pages
     }
 
     pub(crate) fn claim(&self, now: u64) -> Claim {
@@ -581,10 +554,11 @@ impl Entry {
     /// Releases an entry that nobody else uses.
     pub(crate) fn clear(&self) {
         let Entry { owner: _, granted, unpaged, spare, misses, short_until, .. } = self;
-        let Entry { shared, lent, followed, compacted, .. } = self;
-        let words =
-            [granted, unpaged, spare, misses, short_until, shared, lent, followed, compacted];
-        words.into_iter().for_each(|word| word.store(0, SeqCst));
+        let Entry { shared, common, taken, family, lent, followed, compacted, .. } = self;
+        let words = [granted, unpaged, spare, misses, short_until];
+        let others = [common, family, lent, followed, compacted];
+        words.into_iter().chain(others).for_each(|word| word.store(0, SeqCst));
+        [shared, taken].into_iter().for_each(|word| word.store(0, SeqCst));
         self.owner.store(0, Release);
     }
 }

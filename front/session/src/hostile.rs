@@ -3,7 +3,9 @@
 
 use crate::budget::Words;
 use crate::stats_file::{read_all, take_ended, unpublished};
-use crate::{BUDGET_FILE, Budget, FLOOR, Forked, Scope, Settings, Share, StatsFile, targets};
+use crate::{
+    BUDGET_FILE, Besides, Budget, FLOOR, Forked, Scope, Settings, Share, StatsFile, targets,
+};
 use highwater_units::Prng;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{File, OpenOptions};
@@ -70,11 +72,14 @@ fn take_part(share: &Share, random: &mut Prng) {
     share.aim(random.below(99), random.below(99));
     share.owed(random.below(99), random.below(99));
     share.take_lent();
+    share.set_besides(Besides { shared: -9, common: random.below(99), ..Besides::default() });
+    share.exchange(random.below(99).cast_signed());
     share.pay(random.below(99));
     let claimed = share.claim_swap(random.below(4) as usize, 9);
     share.give_back_swap(0, claimed.min(1));
     share.swap_is_scarce(random.below(4) as usize);
     std::hint::black_box((share.swap_in_use(), share.tuning(), share.compaction(), share.room()));
+    std::hint::black_box((share.taken(), share.has_kin(), share.left()));
     share.reap();
     share.reap_all();
 }

@@ -12,6 +12,7 @@ mod arbitration;
 mod balance;
 mod budget;
 mod choices;
+mod family;
 mod host;
 #[cfg(test)]
 mod hostile;

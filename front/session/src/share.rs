@@ -8,7 +8,9 @@
 //! Locking: as for [`crate::Budget`].
 
 use crate::arbitration::{Claim, targets};
-use crate::budget::{Budget, Compaction, Entry, FLOOR, Lent, START, Scope};
+use crate::budget::{Budget, Compaction, Entry, FLOOR, START, Scope};
+use crate::family::Lent;
+use crate::shared_pages::{pages_in, signed_pages_in};
 use crate::stats_file::Image;
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem};
 use crate::tuning::Tuning;
@@ -23,6 +25,9 @@ const SHORT: Duration = Duration::from_millis(500);
 /// The high watermark is below one page in so many: min is at most 1/16, and the gaps 1/64.
 const MARKS_SHARE: u64 = 8;
 
+/// Pages that have parted are counted by as many, for that adds all entries up.
+const PARTED_MIN: u64 = 16;
+
 /// What a process uses besides the pages that it was granted, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Besides {
@@ -30,10 +35,13 @@ pub struct Besides {
     pub unpaged: u64,
     /// The part of that which swap devices in RAM take.
     pub devices: u64,
-    /// Those of its pages that count for other processes, which map them, too.
-    pub shared: u64,
-    /// All pages that had left the process by then.
-    pub dropped: u64,
+    /// Those of its pages that count for other processes, which map them, too; less than 0 if it
+    /// has parted more.
+    pub shared: i64,
+    /// These when they were last counted: it can part as many more.
+    pub common: u64,
+    /// All pages that had parted by then.
+    pub parted: u64,
 }
 
 /// Pages that a fork has shared between a process and its parent.
@@ -75,10 +83,13 @@ pub struct Share {
     counted: AtomicU64,
     /// ... and those that the process has given up frames for, or need not.
     paid: AtomicU64,
-    /// Pages that had left the process when its entry's shared ones were counted, ...
-    dropped: AtomicU64,
+    /// Pages that had parted when its entry's shared ones were counted, ...
+    parted: AtomicU64,
     /// ... and when it was last asked what it owes.
-    dropped_now: AtomicU64,
+    parted_now: AtomicU64,
+    /// Pages that have parted, which the entry no longer has as shared, and for which there was no
+    /// memory: the process is to give up frames for them.
+    unpaid: AtomicU64,
     /// It borrows no more than this in all.
     most: AtomicU64,
     /// 1: the last request was denied; until [`Share::aim`], others would be.
@@ -105,8 +116,9 @@ impl Budget {
             index,
             counted: AtomicU64::new(0),
             paid: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            dropped_now: AtomicU64::new(0),
+            parted: AtomicU64::new(0),
+            parted_now: AtomicU64::new(0),
+            unpaid: AtomicU64::new(0),
             most: AtomicU64::new(u64::MAX),
             denied: AtomicU32::new(0),
             scarce: AtomicU32::new(0),
@@ -115,8 +127,12 @@ impl Budget {
         // Its memory is new: what was asked before is not for it.
         share.has_compacted(share.budget.head().compactions.load(Acquire), 0);
         let free = (forked.pages / MARKS_SHARE).clamp(START, FLOOR);
+        let parent = forked.parent.map(|parent| &share.budget.words().entries[parent]);
+        let family = parent.map_or(image.to_bits(), |parent| parent.family.load(SeqCst));
+        share.entry().family.store(family, SeqCst);
         share.entry().lent.store(forked.lent().to_bits(), SeqCst);
-        share.entry().shared.store(forked.own(), SeqCst);
+        share.entry().common.store(forked.own(), SeqCst);
+        share.entry().shared.store(forked.own().cast_signed(), SeqCst);
         share.entry().granted.store(free + forked.pages, SeqCst);
         if forked.pages > 0 {
             // The parent takes its half.
@@ -141,6 +157,11 @@ impl Share {
     /// The pages that this process may use.
     pub fn granted(&self) -> u64 {
         self.entry().granted()
+    }
+
+    /// The pages that nobody uses.
+    pub fn left(&self) -> u64 {
+        self.budget.pages_left()
     }
 
     /// The pages that it could borrow if it asked now.
@@ -189,17 +210,25 @@ impl Share {
 
     /// Publishes what it uses besides the pages that it was granted.
     pub fn set_besides(&self, besides: Besides) {
-        let Besides { unpaged, devices, shared, dropped } = besides;
+        let Besides { unpaged, devices, shared, common, parted } = besides;
+        let since = parted.saturating_sub(self.parted.swap(parted, Relaxed)).min(self.can_part());
         self.counted.store(devices, Relaxed);
         self.entry().unpaged.store(unpaged, Relaxed);
+        self.entry().common.store(common, SeqCst);
         self.entry().shared.store(shared, SeqCst);
-        self.dropped.store(dropped, Relaxed);
-        if self.budget.granted() <= self.budget.room() {
+        if self.excess() == 0 {
             self.paid.store(devices, Relaxed);
+            self.unpaid.store(0, Relaxed);
         } else {
             self.paid.fetch_min(devices, Relaxed);
+            self.unpaid.fetch_add(since, Relaxed);
             self.budget.notify();
         }
+    }
+
+    /// The pages by which all processes have more than there are.
+    fn excess(&self) -> u64 {
+        self.budget.granted().saturating_sub(self.budget.room())
     }
 
     /// Takes over what forked children hold of this process's shared pages for it; returns how many
@@ -208,32 +237,79 @@ impl Share {
         self.budget.lent_by(self.index).map(|entry| entry.take_lent()).sum()
     }
 
+    /// Pages that others have taken from its shared ones so far, less those that they have added.
+    pub fn taken(&self) -> i64 {
+        signed_pages_in(&self.entry().taken)
+    }
+
+    /// Whether other processes may have pages in common with this one.
+    pub fn has_kin(&self) -> bool {
+        self.budget.kin(self.index).next().is_some()
+    }
+
+    /// `pages` more of it count for others than its entry has, less than 0: fewer. As many fewer of
+    /// theirs do, for no page has parted by that.
+    pub fn exchange(&self, pages: i64) {
+        let kin: Vec<&Entry> = self.budget.kin(self.index).collect();
+        let part = pages / kin.len().max(1) as i64;
+        kin.iter().for_each(|kin| kin.lose_shared(part));
+        self.entry().shared.fetch_add(part * kin.len() as i64, SeqCst);
+    }
+
     /// The pages that it is to give up, at most those above [`FLOOR`]: because its swap devices in
-    /// RAM, which take `devices` pages now, have grown, and because pages have left it that other
-    /// processes map. `dropped` pages have left it in all.
-    pub fn owed(&self, devices: u64, dropped: u64) -> u64 {
-        self.dropped_now.fetch_max(dropped, Relaxed);
+    /// RAM, which take `devices` pages now, have grown, and because pages have parted, `parted` in
+    /// all, for which no memory is left.
+    pub fn owed(&self, devices: u64, parted: u64) -> u64 {
+        self.parted_now.fetch_max(parted, Relaxed);
         let grown = match self.budget.scope() {
             Scope::Everything => devices.saturating_sub(self.paid.load(Relaxed)),
             Scope::Paged => 0,
         };
-        (grown + self.unshared()).min(self.granted().saturating_sub(FLOOR))
+        let unshared = match self.unshared() {
+            few @ 0..PARTED_MIN => few,
+            many => self.count_parted(many),
+        };
+        let unpaid = self.unpaid.load(Relaxed);
+        let unpaid = if unpaid > 0 { unpaid.min(self.excess()) } else { 0 };
+        (grown + unshared + unpaid).min(self.granted().saturating_sub(FLOOR))
     }
 
-    /// Pages that have left the process and may be other processes' alone now. Any page that leaves
-    /// counts, while there are shared ones.
+    /// Pages that have parted, and that its entry counts as shared.
     fn unshared(&self) -> u64 {
-        let dropped = self.dropped_now.load(Relaxed).saturating_sub(self.dropped.load(Relaxed));
-        dropped.min(self.entry().shared.load(SeqCst))
+        let parted = self.parted_now.load(Relaxed).saturating_sub(self.parted.load(Relaxed));
+        parted.min(self.can_part())
+    }
+
+    /// Pages that can part, as its entry counts them.
+    fn can_part(&self) -> u64 {
+        let (shared, common) = (&self.entry().shared, &self.entry().common);
+        pages_in(common).saturating_add_signed(signed_pages_in(shared))
+    }
+
+    /// Its entry counts pages that have parted no more as shared, as far as memory is left for
+    /// them; returns the rest.
+    fn count_parted(&self, pages: u64) -> u64 {
+        self.unshare(pages);
+        let rest = self.excess().min(pages);
+        self.parted.fetch_sub(rest, Relaxed);
+        self.entry().shared.fetch_add(rest.cast_signed(), SeqCst);
+        rest
+    }
+
+    fn unshare(&self, pages: u64) {
+        self.parted.fetch_add(pages, Relaxed);
+        self.entry().shared.fetch_sub(pages.cast_signed(), SeqCst);
     }
 
     /// It has given up so many of the pages that it owed. Until it publishes again, the entry shows
     /// what they are used for.
     pub fn pay(&self, pages: u64) {
+        let less = |unpaid: u64| Some(unpaid.saturating_sub(pages));
+        let unpaid = self.unpaid.fetch_update(Relaxed, Relaxed, less).unwrap_or(0).min(pages);
+        self.give_back(unpaid);
+        let pages = pages - unpaid;
         let unshared = self.unshared().min(pages);
-        self.dropped.fetch_add(unshared, Relaxed);
-        let left = |shared: u64| Some(shared.saturating_sub(unshared));
-        let _ = self.entry().shared.fetch_update(SeqCst, SeqCst, left);
+        self.unshare(unshared);
         let grown = pages - unshared;
         let paid = self.paid.fetch_add(grown, Relaxed) + grown;
         let news = paid.saturating_sub(self.counted.fetch_max(paid, Relaxed));

@@ -253,9 +253,37 @@ fn pages_of_a_parent_that_ended_are_its_childs_alone() {
     let run = Run::new(LIMIT);
     let [(_, parent), (_, child)] = forked(&run);
     parent.leave();
-    assert_eq!(run.budget.room(), LIMIT + 4000);
+    assert_eq!((run.budget.room(), child.taken()), (LIMIT, 4000));
     child.set_besides(Besides::default());
     assert_eq!(run.budget.room(), LIMIT);
+}
+
+#[test]
+fn pages_in_common_with_one_that_ended_are_in_common_with_fewer() {
+    let run = Run::new(LIMIT);
+    let (_parent_file, parent) = run.join(1);
+    let forked = Forked { pages: 900, parent: Some(parent.index()) };
+    let children = [2, 3].map(|pid| {
+        let file = StatsFile::create(run.dir.path(), pid).unwrap();
+        let share = Budget::open(run.dir.path()).unwrap().join(file.image(), forked).unwrap();
+        (file, share)
+    });
+    let (_stranger_file, stranger) = run.join(4);
+    let publish = |share: &Share, common: u64| {
+        share.set_besides(Besides { shared: common as i64, common, ..Besides::default() });
+    };
+    parent.take_lent();
+    // Each of the three has a third of each of the 900 pages.
+    let [(_, first), (_, second)] = &children;
+    [&parent, first, second].iter().for_each(|share| publish(share, 600));
+    publish(&stranger, 50);
+    assert_eq!(run.budget.room(), LIMIT + 1850);
+    first.leave();
+    assert_eq!((parent.taken(), second.taken(), stranger.taken()), (150, 150, 0));
+    assert_eq!(run.budget.room(), LIMIT + 950);
+    [&parent, second].iter().for_each(|share| publish(share, 450));
+    second.leave();
+    assert_eq!((run.budget.room(), parent.taken()), (LIMIT + 50, 600));
 }
 
 #[test]
@@ -263,15 +291,60 @@ fn frames_of_shared_pages_that_leave_are_given_up() {
     let run = Run::new(LIMIT);
     let [_, (_, child)] = forked(&run);
     let before = (child.granted(), run.budget.room());
-    assert_eq!((child.owed(0, 0), child.owed(0, 100)), (0, 100));
+    // There is memory for 1000.
+    assert_eq!((child.owed(0, 900), run.budget.room()), (0, before.1 - 900));
+    assert_eq!((child.owed(0, 1100), run.budget.room()), (100, before.1 - 1000));
     child.pay(60);
-    assert_eq!((child.granted(), run.budget.room()), (before.0 - 60, before.1 - 60));
-    assert_eq!((child.owed(0, 100), child.owed(0, 5000)), (40, 4000 - 60));
-    child.pay(4000 - 60);
-    assert_eq!((run.budget.room(), child.owed(0, 9000)), (before.1 - 4000, 0));
+    assert_eq!((child.granted(), run.budget.room()), (before.0 - 60, before.1 - 1060));
+    // More can part than its half, but no more than all.
+    assert_eq!((child.owed(0, 1100), child.owed(0, 9000)), (40, 8000 - 1060));
+    child.pay(8000 - 1060);
+    assert_eq!((run.budget.room(), child.owed(0, 9000)), (before.1 - 8000, 0));
     // As many are shared as before: others had left.
-    child.set_besides(Besides { shared: 4000, dropped: 9000, ..Besides::default() });
+    let besides = Besides { shared: 4000, common: 4000, parted: 9000, ..Besides::default() };
+    child.set_besides(besides);
     assert_eq!((run.budget.room(), child.owed(0, 9010)), (before.1, 10));
+}
+
+#[test]
+fn what_one_finds_to_share_the_others_have_counted() {
+    let run = Run::new(LIMIT);
+    let [(_, parent), (_, child)] = forked(&run);
+    parent.take_lent();
+    let publish = |share: &Share, shared: i64| {
+        share.set_besides(Besides { shared, common: 4000, ..Besides::default() });
+    };
+    publish(&parent, 4000);
+    // The child has parted 3000 pages: 2500 of each count for the other.
+    publish(&child, 1000);
+    assert!(parent.has_kin() && child.has_kin());
+    child.exchange(1500);
+    assert_eq!((run.budget.room(), parent.taken(), child.taken()), (LIMIT + 5000, 1500, 0));
+    parent.exchange(-100);
+    assert_eq!((run.budget.room(), parent.taken(), child.taken()), (LIMIT + 5000, 1500, -100));
+    parent.leave();
+    assert!(!child.has_kin());
+    let room = run.budget.room();
+    child.exchange(500);
+    assert_eq!(run.budget.room(), room);
+}
+
+#[test]
+fn what_is_owed_is_still_owed_once_it_is_published() {
+    let run = Run::new(LIMIT);
+    let [(_, parent), (_, child)] = forked(&run);
+    assert_eq!(parent.borrow(1000), 1000);
+    let before = child.granted();
+    assert_eq!(child.owed(0, 500), 500);
+    let besides = Besides { shared: 3500, common: 4000, parted: 500, ..Besides::default() };
+    child.set_besides(besides);
+    let room = run.budget.room();
+    assert_eq!((room, child.owed(0, 500)), (LIMIT + 7500, 500));
+    child.pay(200);
+    assert_eq!((child.granted(), run.budget.room()), (before - 200, room));
+    // The parent gives the rest.
+    parent.give_back(300);
+    assert_eq!(child.owed(0, 500), 0);
 }
 
 #[test]

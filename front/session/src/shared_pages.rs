@@ -1,6 +1,6 @@
 //! Numbers of pages in words that any process of the user can write.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 
 /// More pages than any machine has: a word counts for so many at most, so that sums of thousands of
 /// them do not overflow.
@@ -9,4 +9,10 @@ pub(crate) const PAGES_MAX: u64 = 1 << 40;
 /// The pages that a word says.
 pub(crate) fn pages_in(word: &AtomicU64) -> u64 {
     word.load(SeqCst).min(PAGES_MAX)
+}
+
+/// The pages that a word says which may be below zero.
+pub(crate) fn signed_pages_in(word: &AtomicI64) -> i64 {
+    let most = PAGES_MAX.cast_signed();
+    word.load(SeqCst).clamp(-most, most)
 }

@@ -248,7 +248,7 @@ impl Areas {
         space: SpaceId,
         parts: &[(Vpn, Vpn)],
         inherited: &[(Vpn, Vpn)],
-    ) -> io::Result<OwnedFd> {
+    ) -> io::Result<Userfaultfd> {
         let area = self.area(space);
         let uffd = self.open_descriptor(area.delivery)?;
         parts.iter().try_for_each(|(first, end)| claim(&uffd, area.base(), *first, *end))?;
@@ -257,7 +257,7 @@ impl Areas {
             let (address, len) = span(area.base(), *first, *end);
             prepare(&uffd, address, len)
         })?;
-        Ok(uffd.into_owned())
+        Ok(uffd)
     }
 
     fn cell(&self, delivery: Delivery) -> &OnceLock<Userfaultfd> {

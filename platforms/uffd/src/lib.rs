@@ -6,6 +6,7 @@
 //!  |             protect.rs    ranges whose protection the program changed
 //!  |             mmu.rs        map: UFFDIO_COPY
 //!  |             take_out.rs   unmap: write protection, copies, one drop for a batch
+//!  |             parting.rs    pages that other processes map, too, until they part
 //!  |             copy.rs       a copy that ends where the program's page has vanished
 //!  |- Stage      stage.rs      memory of frames whose page is not in the program
 //!  |             pool.rs       the pages of the stage
@@ -32,6 +33,7 @@ mod files;
 mod lock;
 mod memory;
 mod mmu;
+mod parting;
 mod pool;
 mod protect;
 mod residency;

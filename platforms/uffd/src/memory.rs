@@ -34,8 +34,8 @@ impl Memory for Uffd {
     }
 
     fn owed(&self) -> u32 {
-        let (devices, dropped) = (&self.devices, self.stage.dropped());
-        self.lender.get().map_or(0, |lender| lender.owed(devices.resident(), dropped))
+        let (devices, parted) = (&self.devices, self.stage.parted());
+        self.lender.get().map_or(0, |lender| lender.owed(devices.resident(), parted))
     }
 
     fn pay(&self, frames: u32) {

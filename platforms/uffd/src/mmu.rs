@@ -86,6 +86,7 @@ impl Mmu for Uffd {
 
     fn discard(&self, space: SpaceId, vpn: Vpn, _: Pfn) {
         let address = self.areas.address(space, vpn);
+        self.count_leaving(address as u64);
         // SAFETY: a page of a space whose contents are not needed.
         let _ = unsafe { sys::advise(address, PAGE_SIZE, Advice::LinuxDontNeed) };
         self.stage.count_dropped(1);
@@ -110,6 +111,7 @@ impl Mmu for Uffd {
     fn allow_write(&self, space: SpaceId, first: Vpn, pages: usize) {
         let address = self.areas.address(space, first) as u64;
         let uffd = self.areas.uffd(space);
+        self.count_stores(address, pages);
         // Fails only if the program unmapped some of the pages itself. A store to one that is left
         // faults again, and is allowed alone.
         let _ = uffd.protect(address, pages * PAGE_SIZE, Writes::Allowed, Wake::Now);
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
     use crate::api::Mapping;
     use crate::residency::{Presence, Residency, settled};
-    use crate::{Placement, Site};
+    use crate::{Offer, Placement, Site};
     use highwater_devices::{Spec, open};
     use highwater_platform::Memory;
     use highwater_units::Bytes;
@@ -293,6 +295,69 @@ mod tests {
         assert_eq!(platform.calls().protects - before.protects, 2);
         let between = platform.residency.of(platform.address(SPACE, Vpn(20)) as u64, 380);
         assert!(between[..380].iter().all(|page| page.is_writable));
+    }
+
+    /// A process with the memory of this one, until it is dropped.
+    struct Forked(libc::pid_t);
+
+    impl Forked {
+        fn new() -> Forked {
+            // SAFETY: the child only waits for its end.
+            match unsafe { libc::fork() } {
+                0 => loop {
+                    // SAFETY: a plain system call.
+                    unsafe { libc::pause() };
+                },
+                child => {
+                    assert!(child > 0, "a child");
+                    Forked(child)
+                }
+            }
+        }
+    }
+
+    impl Drop for Forked {
+        fn drop(&mut self) {
+            let mut status = 0;
+            // SAFETY: the own child.
+            unsafe {
+                libc::kill(self.0, libc::SIGKILL);
+                libc::waitpid(self.0, &raw mut status, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn pages_of_two_processes_stay_under_guard_and_count_once_as_they_part() {
+        let Some(platform) = platform(Mapping::Move) else { return };
+        platform.offer(SPACE, Vpn(0), Vpn(PAGES), Offer::Made).expect("advice");
+        let other = Forked::new();
+        platform.guard(SPACE, &[(Vpn(0), Vpn(PAGES))]).expect("protection");
+        let residency = platform.residency.of(platform.address(SPACE, Vpn(0)) as u64, 512);
+        assert!(residency.iter().all(|page| !page.is_writable && !page.is_exclusive));
+        for _ in 0..2 {
+            platform.allow_write(SPACE, Vpn(3), 1);
+            // SAFETY: a page of the space, which is writable now.
+            unsafe { platform.address(SPACE, Vpn(3)).cast::<u64>().write_volatile(7) };
+        }
+        assert_eq!(platform.pages_parted(), 1);
+        // It leaves, those in common stay.
+        let mut pages = [3, 4, 5].map(page_of);
+        platform.unmap_batch(&mut pages);
+        let left = pages.map(|page| page.result);
+        assert_eq!(left, [Ok(()), Err(Stop::Busy), Err(Stop::Busy)]);
+        assert_eq!((platform.pages_parted(), platform.load(Pfn(3), 0)), (1, 7));
+        // Where there are no others, those in common leave, too.
+        let mut pages: Vec<UnmapPage> = (100..228).map(page_of).collect();
+        let batches = (1..).take_while(|_| {
+            platform.unmap_batch(&mut pages);
+            pages.iter().all(|page| page.result.is_err())
+        });
+        assert_eq!(batches.count(), 8);
+        assert_eq!(platform.pages_parted(), 1 + 128);
+        drop(other);
+        platform.unmap_batch(&mut [4, 5].map(page_of));
+        assert_eq!(platform.pages_parted(), 1 + 128);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which pages of this process are there, and writable.
+//! Which pages of this process are there, writable, and mapped by no other process.
 //!
 //! ```text
 //! /proc/self/pagemap  There or Gone
@@ -18,6 +18,8 @@ use std::os::fd::OwnedFd;
 /// Most pages of a question: a block of 2 MiB.
 pub(crate) const PAGES_MAX: usize = 512;
 
+/// No other process maps it.
+const EXCLUSIVE: u64 = 1 << 56;
 /// By userfaultfd.
 const WRITE_PROTECTED: u64 = 1 << 57;
 const SWAPPED: u64 = 1 << 62;
@@ -44,6 +46,8 @@ pub(crate) struct Residence {
     pub(crate) presence: Presence,
     /// It is there, and a store to it does not fault; false where that cannot be seen.
     pub(crate) is_writable: bool,
+    /// It is in memory, and no other process maps it; false where that cannot be seen.
+    pub(crate) is_exclusive: bool,
 }
 
 /// Pages by number from the first that was asked for.
@@ -87,7 +91,8 @@ impl Residency {
             let word = u64::from_ne_bytes(word.try_into().expect("8 bytes"));
             let is_there = word & (PRESENT | SWAPPED) != 0;
             let presence = if is_there { Presence::There } else { Presence::Gone };
-            *found = Residence { presence, is_writable: is_there && word & WRITE_PROTECTED == 0 };
+            let is_writable = is_there && word & WRITE_PROTECTED == 0;
+            *found = Residence { presence, is_writable, is_exclusive: word & EXCLUSIVE != 0 };
         }
         (got == words.len()).then_some(found)
     }
@@ -102,7 +107,7 @@ fn by_mincore(address: u64, pages: usize) -> Residences {
         (0, 1) => Presence::There,
         _ => Presence::Doubtful,
     };
-    there.map(|there| Residence { presence: presence(there), is_writable: false })
+    there.map(|there| Residence { presence: presence(there), ..Residence::default() })
 }
 
 /// Whether a page of a space is there, its entry held, after mincore did not find it. The kernel

@@ -36,8 +36,8 @@ pub(crate) struct Stage {
     zeros: *mut u8,
     pool: Pool,
     mapped: AtomicU64,
-    /// Pages that have left the program so far.
-    dropped: AtomicU64,
+    /// Pages that have parted from other processes so far ([`Stage::parted`]).
+    parted: AtomicU64,
     peak: AtomicU64,
 }
 
@@ -69,7 +69,7 @@ impl Stage {
             zeros,
             pool: Pool::new(base, frames, cpus),
             mapped: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
+            parted: AtomicU64::new(0),
             peak: AtomicU64::new(0),
         })
     }
@@ -165,12 +165,17 @@ impl Stage {
     /// Counts pages that left the program.
     pub(crate) fn count_dropped(&self, pages: usize) {
         self.mapped.fetch_sub(pages as u64, Relaxed);
-        self.dropped.fetch_add(pages as u64, Relaxed);
     }
 
-    /// Pages that have left the program so far.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Relaxed)
+    /// Counts pages that other processes may map, and that left the program or are about to be
+    /// written to.
+    pub(crate) fn count_parted(&self, pages: usize) {
+        self.parted.fetch_add(pages as u64, Relaxed);
+    }
+
+    /// These so far.
+    pub(crate) fn parted(&self) -> u64 {
+        self.parted.load(Relaxed)
     }
 
     /// The memory of a frame, for a page's bytes.

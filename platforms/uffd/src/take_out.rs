@@ -19,6 +19,7 @@
 
 use crate::api::{Wake, Writes};
 use crate::copy::copy_page;
+use crate::parting::Commons;
 use crate::protect::{Access, Fixed};
 use crate::residency::{Presence, Residences, settled};
 use crate::transit::{Place, changes};
@@ -46,6 +47,10 @@ impl Uffd {
     pub(crate) fn take_out(&self, pages: &mut [UnmapPage], failure: Failure) {
         let mut places = [(0, 0); UNMAP_PAGES_MAX];
         let places = &mut places[..pages.len()];
+        let mut common = Commons::new(match failure {
+            Failure::Skipped => self.keeps_common(),
+            Failure::Ends => false,
+        });
         for (index, (place, page)) in places.iter_mut().zip(pages.iter()).enumerate() {
             *place = (self.areas.address(page.space, page.vpn) as u64, index);
         }
@@ -53,7 +58,7 @@ impl Uffd {
         let fixed = self.areas.protections().fix();
         let block = |place: &Place| place.0 / (LARGE_PAGES * PAGE_SIZE) as u64;
         for places in places.chunk_by(|a, b| block(a) == block(b)) {
-            self.save(pages, places, &fixed);
+            self.save(pages, places, &fixed, &mut common);
         }
         if failure == Failure::Ends {
             let good = pages.iter().take_while(|page| page.result.is_ok()).count();
@@ -69,6 +74,9 @@ impl Uffd {
         }
         let left = |page: &&UnmapPage| matches!(page.result, Ok(()) | Err(Stop::Vanished));
         self.stage.count_dropped(pages.iter().filter(left).count());
+        let parted = |(_, index): &&Place| common.has(*index) && left(&&pages[*index]);
+        self.stage.count_parted(places.iter().filter(parted).count());
+        self.note_kept(&common);
         let cpu = self.topology.current();
         for page in pages.iter().filter(|page| page.result.is_err()) {
             self.stage.release(cpu, &[page.pfn], &self.drops);
@@ -76,14 +84,23 @@ impl Uffd {
     }
 
     /// Copies pages of one block to the stage. They cannot change afterwards.
-    fn save(&self, pages: &mut [UnmapPage], places: &[Place], fixed: &Fixed<'_>) {
+    fn save(
+        &self,
+        pages: &mut [UnmapPage],
+        places: &[Place],
+        fixed: &Fixed<'_>,
+        common: &mut Commons,
+    ) {
         let (first, last) = (places[0].0, places[places.len() - 1].0);
         let end = last + PAGE_SIZE as u64;
         let found = self.residency.of(first, (end - first) as usize / PAGE_SIZE);
         for (address, index) in places {
-            let found = found[(address - first) as usize / PAGE_SIZE].presence;
+            let found = found[(address - first) as usize / PAGE_SIZE];
             let page = &mut pages[*index];
-            page.result = self.may_leave(page, *address, found, fixed.at(*address));
+            page.result = self.may_leave(page, *address, found.presence, fixed.at(*address));
+            if common.note(*index, &found) && page.result.is_ok() {
+                page.result = Err(Stop::Busy);
+            }
         }
         if let Some(transit) = self.transit_of_pins() {
             let cpu = self.topology.current();

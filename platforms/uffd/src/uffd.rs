@@ -14,7 +14,7 @@ use highwater_units::{Bytes, PAGE_SIZE, SpaceId, Vpn};
 use std::fs::File;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 /// The platform of real faults.
@@ -29,6 +29,10 @@ pub struct Uffd {
     transit: Option<Transit>,
     /// Whether the program may pin pages for I/O.
     pins: AtomicBool,
+    /// Whether stores to pages that other processes map are counted (`parting.rs`).
+    pub(crate) guards: AtomicBool,
+    /// Of these pages so many were kept in the program (`KEPT_MAX`).
+    pub(crate) kept: AtomicUsize,
     pub(crate) areas: Areas,
     pub(crate) devices: Devices,
     /// /proc/self/mem, to read pages whatever their protection. `None` where the system denies it,
@@ -79,6 +83,8 @@ impl Uffd {
             residency: Residency::new(),
             transit,
             pins: AtomicBool::new(false),
+            guards: AtomicBool::new(false),
+            kept: AtomicUsize::new(0),
             topology,
             idle: IdleTimes::open().ok().map(|(idle, stat)| (idle, Descriptor::new(stat.into()))),
             areas: Areas::new(mapping, source),
@@ -176,7 +182,8 @@ impl Uffd {
 
     /// In a forked child: maps and registers pages of a space as a platform of the child's own will
     /// ([`Site::Registered`]), `parts` without contents and `inherited` ones with what the fork has
-    /// left there. Faults are delivered as they are of this space. Returns the userfaultfd.
+    /// left there, guarded if those of this space are. Faults are delivered as they are of this
+    /// space. Returns the userfaultfd.
     ///
     /// # Errors
     /// The system's refusal.
@@ -188,7 +195,11 @@ impl Uffd {
         parts: &[(Vpn, Vpn)],
         inherited: &[(Vpn, Vpn)],
     ) -> io::Result<OwnedFd> {
-        self.areas.register_ahead(space, parts, inherited)
+        let uffd = self.areas.register_ahead(space, parts, inherited)?;
+        if self.is_guarded() {
+            self.protect_all(&uffd, space, inherited)?;
+        }
+        Ok(uffd.into_owned())
     }
 
     /// The descriptor that delivers the faults of a space.
@@ -290,11 +301,6 @@ impl Uffd {
     /// frames in use.
     pub fn pages_in_use(&self) -> u64 {
         self.stage.in_use()
-    }
-
-    /// Pages that have left the program so far.
-    pub fn pages_dropped(&self) -> u64 {
-        self.stage.dropped()
     }
 
     /// Address and length of the stage.

@@ -61,6 +61,12 @@ fn take<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMe
     }
 }
 
+/// Gives up frames that the platform is owed, by direct reclaim. The caller holds no entries.
+pub fn pay_debts<P: Platform>(m: &Machine<P>) {
+    let _phase = m.enter(phase::ALLOC);
+    slowpath::pay_debts(m);
+}
+
 /// [`frames`] for callers with a fallback: at most one round of direct reclaim (__GFP_NORETRY).
 pub fn frames_noretry<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
     let _phase = m.enter(phase::ALLOC);

@@ -17,7 +17,7 @@ use crate::compact::{self, Attempt, Mode, Outcome};
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, StallKind};
 use crate::reclaim::{
-    Evictor, Reclaimer, Throttled, evictor, shrink, throttle_direct_reclaim, wake_kswapd,
+    Evictor, Reclaimer, Throttled, evictor, settle, shrink, throttle_direct_reclaim, wake_kswapd,
 };
 use crate::stats::{Counter, Shortage};
 use crate::zone::{Level, Mobility};
@@ -121,6 +121,30 @@ fn reclaim_with_retries<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<Fr
         }
         retry.next_round(m)?;
     }
+}
+
+/// Gives up frames for memory that the platform is about to take besides, so that it takes no more
+/// than reclaim frees. Returns when all are given up, or a round frees nothing.
+pub(super) fn pay_debts<P: Platform>(m: &Machine<P>) {
+    let is_paid = |owed: u32| owed < BATCH_PAGES_MAX as u32;
+    if is_paid(m.platform.owed()) {
+        return;
+    }
+    reclaiming(m, || {
+        settle(m);
+        let mut owed = m.platform.owed();
+        for _ in 0..RETRIES {
+            if is_paid(owed) {
+                break;
+            }
+            // What a round frees, it has settled, or it is free.
+            let freed = reclaim(m);
+            let before = std::mem::replace(&mut owed, m.platform.owed());
+            if freed == 0 && owed >= before {
+                break;
+            }
+        }
+    });
 }
 
 /// A round of direct reclaim: nearest node first, until one frees something. Returns frames.

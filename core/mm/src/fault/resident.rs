@@ -4,6 +4,7 @@ use super::access::{Fault, Served, Window};
 use super::file_readahead;
 use super::map::map;
 use super::{pointers, request};
+use crate::alloc;
 use crate::large::split;
 use crate::lru::Kind;
 use crate::machine::Machine;
@@ -114,6 +115,7 @@ pub(super) fn allow_write<P: Platform>(
         let was = was.dirty().expect_writes();
         if index == wanted { was.used() } else { was }
     });
+    alloc::pay_debts(m);
     Served::Minor
 }
 
@@ -129,6 +131,8 @@ pub(super) fn allow_write_again<P: Platform>(m: &Machine<P>, space: &Space<P>, v
     if entry.is_mapped() && entry.is_dirty() {
         m.platform.allow_write(space.id(), vpn, 1);
     }
+    drop(held);
+    alloc::pay_debts(m);
 }
 
 /// Whether the entry of a vanished page is right now.

@@ -48,5 +48,6 @@ pub use evictor::{Evictor, evictor};
 pub use kswapd::wake_kswapd;
 pub use kswapd_pool::KswapdPool;
 pub use reclaimer::Reclaimer;
+pub use settle::settle;
 pub use shrink::shrink;
 pub use throttle::{Throttled, throttle_direct_reclaim};

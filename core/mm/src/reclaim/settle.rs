@@ -12,7 +12,7 @@ const SETTLE_MIN: u32 = 16;
 /// Takes frames out of use for memory that the platform has taken besides, down to half the min
 /// watermark: allocations are not to use them first. Returns how many. Reclaim calls it for each
 /// batch, so it drains no list and wakes nobody.
-pub(super) fn settle<P: Platform>(m: &Machine<P>) -> u32 {
+pub fn settle<P: Platform>(m: &Machine<P>) -> u32 {
     let owed = m.platform.owed();
     if owed < SETTLE_MIN {
         return 0;

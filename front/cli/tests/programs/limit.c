@@ -8,6 +8,8 @@
  *                            check some of them for 50 ms
  *   limit saves MIB          fills MIB of pages, and forks a child that checks all of them while
  *                            the parent checks pages and changes every eighth of these
+ *   limit parts MIB WRITER   fills MIB of pages, and forks; WRITER, parent or child, changes all of
+ *                            them, one MiB in 5 ms, while the other waits; then both check theirs
  */
 #include "check.h"
 #include <sys/wait.h>
@@ -95,6 +97,46 @@ static void saves(size_t mib)
         check_page(paged + page * PAGE, page, version[page], "at the end");
 }
 
+/* Changes all pages, and checks them when the other process has been told to go on. */
+static void change(char *paged, size_t pages, int tell)
+{
+    for (size_t page = 0; page < pages; page++) {
+        fill_page(paged + page * PAGE, page, 2);
+        if (page % (MIB / PAGE) == 0)
+            nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    MUST(write(tell, "", 1) == 1);
+    for (size_t page = 0; page < pages; page++)
+        check_page(paged + page * PAGE, page, 2, "what was written");
+}
+
+/* Checks pages as they were at the fork, after the other process has changed all. */
+static void keep(char *paged, size_t pages, int told)
+{
+    char byte;
+    MUST(read(told, &byte, 1) == 1);
+    for (size_t page = 0; page < pages; page++)
+        check_page(paged + page * PAGE, page, 1, "as it was at the fork");
+}
+
+static void parts(size_t mib, int child_writes)
+{
+    size_t pages = mib * MIB / PAGE;
+    char *paged = map_pages(pages);
+    int ends[2], status;
+    MUST(pipe(ends) == 0);
+    for (size_t page = 0; page < pages; page++)
+        fill_page(paged + page * PAGE, page, 1);
+    pid_t child = fork();
+    if ((child == 0) == child_writes)
+        change(paged, pages, ends[1]);
+    else
+        keep(paged, pages, ends[0]);
+    if (child == 0)
+        _exit(0);
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "compressible"))
@@ -105,8 +147,11 @@ int main(int argc, char **argv)
         forks(number(argv[2]));
     else if (argc == 3 && !strcmp(argv[1], "saves"))
         saves(number(argv[2]));
+    else if (argc == 4 && !strcmp(argv[1], "parts"))
+        parts(number(argv[2]), !strcmp(argv[3], "child"));
     else
-        die("usage: limit compressible MIB | beside MIB SHARED | forks MIB | saves MIB");
+        die("usage: limit compressible MIB | beside MIB SHARED | forks MIB | saves MIB | "
+            "parts MIB WRITER");
     puts("ok");
     return 0;
 }

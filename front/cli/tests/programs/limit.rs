@@ -140,17 +140,14 @@ fn pages_that_a_fork_shares_leave_room_for_others() {
     assert_eq!(report.number("/swap_out/bytes"), 0, "{}", report.figures());
 }
 
-/// Pages that a fork had shared counted once for a second after both processes had replaced them:
-/// 196 MiB were seen with a limit of 128.
+/// The child reads pages that are swapped out, while the parent changes others. Before stores to
+/// shared pages counted, 3 to 11 of 100 samples were above the limit; now none. The machine may be
+/// so busy that samples take long and show pages twice: the best of three runs counts.
 #[test]
-fn a_fork_whose_pages_part_soon_gets_within_the_limit() {
+fn a_fork_whose_pages_part_soon_stays_within_the_limit() {
     let place = Place::new();
     let program = [place.compile("limit", "limit", &[])];
-    // The kernel copies pages that the parent changes, and counts them; the count is read every
-    // 40 ms. Before, 26 to 38 of 100 samples were above the limit, now 3 to 11, and more where the
-    // disk takes pages slowly: the best of three runs counts.
-    let is_small = |share: f64| share <= 1.0 / 6.0;
-    assert!((0..3).any(|_| is_small(share_above_limit(&place, &program))));
+    assert!((0..3).any(|_| share_above_limit(&place, &program) <= 0.02));
 }
 
 /// The share of samples above the limit.
@@ -162,6 +159,34 @@ fn share_above_limit(place: &Place, program: &[PathBuf]) -> f64 {
     note(&format!("{over} of {samples} samples above the limit, {} MiB", sampled.most() / MIB));
     Report::read(&place.path("report.json")).expect_swapping();
     over as f64 / samples as f64
+}
+
+/// Before, 152 MiB were resident: half of the pages that parted were not counted, the others 40 ms
+/// late, and nothing slowed the process that wrote.
+#[test]
+fn pages_that_part_after_a_fork_stay_within_the_limit() {
+    let place = Place::new();
+    let program = [place.compile("limit", "limit", &[])];
+    for writer in ["parent", "child"] {
+        let command = run(&place, "96M", &disk(&place), &program, &["parts", "72", writer]);
+        expect_within(&format!("72 MiB that a {writer} changes"), 96 * MIB, command, &place);
+    }
+}
+
+/// Stores, system calls, and changes of mappings are the first to write to pages under guard, in
+/// three generations at once.
+#[test]
+fn pages_under_guard_keep_their_contents() {
+    let place = Place::new();
+    let program = [place.compile("guarded", "guarded", &[])];
+    for options in [&[][..], &["--faults", "handlers"]] {
+        let mut command = highwater();
+        command.args(["run", "--quiet", "--memory", "32M", "--swap", &disk(&place)]).args(options);
+        command.arg("--report").arg(place.path("report.json"));
+        let output = command.arg("--").args(&program).args(["16", "2"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Report::read(&place.path("report.json")).expect_swapping();
+    }
 }
 
 #[test]
