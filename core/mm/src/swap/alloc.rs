@@ -3,8 +3,11 @@
 //! A CPU allocates from a cluster of its own, so that its pages get adjacent slots and CPUs stay
 //! apart. When that cluster has no free slot after the last one taken, the CPU looks
 //! 1. on two lists for a cluster that becomes its own. On a device with a queue: free clusters,
-//!    then sparse ones, because long runs pay. On a device that is memory: sparse clusters, then
-//!    free ones, so that the device takes at most about twice the memory of its pages;
+//!    then sparse ones, because long runs pay; but sparse ones first once the clusters that were
+//!    ever used have three times the slots of its pages, because each of them takes room in a
+//!    sparse file, and memory for tags if it is sealed. On a device that is memory: sparse
+//!    clusters, then free ones, so that the device takes at most about twice the memory of its
+//!    pages;
 //! 2. in its cluster from the start, for slots that were freed;
 //! 3. on the list of non-full clusters, then again on the free list;
 //! 4. in the clusters that other CPUs own.
@@ -28,6 +31,18 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(super) struct Wanted<'a> {
     pub(super) cpu: CpuId,
     pub(super) frames: &'a [Pfn],
+}
+
+/// Clusters with slots that were ever taken have at most so many for each slot in use. Pages that
+/// are written again at random would spread over six to seven.
+const SPREAD_MAX: u64 = 3;
+/// So many clusters are not counted.
+const SPREAD_MIN: u32 = 8;
+
+/// Whether no more clusters than the `opened` ones should be used.
+fn is_spread(opened: u32, used: impl FnOnce() -> u32) -> bool {
+    let slots = u64::from(opened) * u64::from(CLUSTER_SLOTS);
+    opened >= SPREAD_MIN && slots > SPREAD_MAX * u64::from(used())
 }
 
 /// The first slot, and how many adjacent ones were taken.
@@ -84,8 +99,8 @@ impl<P: Platform> Device<P> {
         let first = match self.info().latency {
             // A file that may not grow has room in the slots that were written before.
             Latency::Asynchronous if !self.standing.is_open() => [List::Sparse, List::Nonfull],
-            Latency::Asynchronous => [List::Free, List::Sparse],
-            Latency::Synchronous => [List::Sparse, List::Free],
+            Latency::Asynchronous if !self.is_spread() => [List::Free, List::Sparse],
+            Latency::Asynchronous | Latency::Synchronous => [List::Sparse, List::Free],
         };
         self.with_cpu(mine, |own| {
             self.from_list(own, first[0], wanted)
@@ -94,6 +109,12 @@ impl<P: Platform> Device<P> {
                 .or_else(|| self.from_list(own, List::Nonfull, wanted))
                 .or_else(|| self.from_list(own, List::Free, wanted))
         })
+    }
+
+    /// Whether one more cluster would be more than the pages of the device are worth.
+    fn is_spread(&self) -> bool {
+        let opened = self.with_lists(|lists| lists.would_spread());
+        opened.is_some_and(|opened| is_spread(opened, || self.usage.exact()))
     }
 
     /// Step 4: from the clusters that CPUs own.

@@ -33,6 +33,10 @@ pub(super) enum Home {
 pub(super) struct ClusterLists {
     lists: IndexLists,
     home: Vec<Home>,
+    /// Whether a CPU ever took slots of a cluster.
+    opened: Vec<bool>,
+    /// How many are.
+    opened_count: u32,
 }
 
 impl ClusterLists {
@@ -44,7 +48,8 @@ impl ClusterLists {
     ) -> ClusterLists {
         let mut lists = IndexLists::new(4, count);
         order.for_each(|cluster| lists.push_back(list as usize, cluster as u32));
-        ClusterLists { lists, home: vec![Home::Listed(list); count] }
+        let (home, opened) = (vec![Home::Listed(list); count], vec![false; count]);
+        ClusterLists { lists, home, opened, opened_count: 0 }
     }
 
     pub(super) fn home(&self, cluster: u32) -> Home {
@@ -54,7 +59,7 @@ impl ClusterLists {
     /// Takes the first cluster of a list, for a CPU.
     pub(super) fn take(&mut self, list: List) -> Option<u32> {
         let cluster = self.lists.pop_front(list as usize)?;
-        self.home[cluster as usize] = Home::Owned;
+        self.own(cluster);
         Some(cluster)
     }
 
@@ -67,8 +72,21 @@ impl ClusterLists {
         let listed = |cluster: &u32| self.home[*cluster as usize] == Home::Listed(list);
         let next = (from..count).chain(0..from.min(count)).find(listed)?;
         self.lists.remove(list as usize, next);
-        self.home[next as usize] = Home::Owned;
+        self.own(next);
         Some(next)
+    }
+
+    fn own(&mut self, cluster: u32) {
+        self.home[cluster as usize] = Home::Owned;
+        let opened = std::mem::replace(&mut self.opened[cluster as usize], true);
+        self.opened_count += u32::from(!opened);
+    }
+
+    /// The number of clusters with slots that were ever taken, if the next free cluster would add
+    /// to it.
+    pub(super) fn would_spread(&self) -> Option<u32> {
+        let next = self.lists.iter(List::Free as usize).next()?;
+        (!self.opened[next as usize]).then_some(self.opened_count)
     }
 
     /// Moves a cluster to a list.

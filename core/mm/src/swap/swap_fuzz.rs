@@ -8,7 +8,7 @@ use highwater_platform::testing::TestPlatform;
 use highwater_platform::testing::{Watchdog, seeds};
 use highwater_platform::{Block, Cpu, DeviceInfo, DeviceRole, Latency, Medium};
 use highwater_units::{CpuId, NodeId, Order, Pfn, Prng, RUN_PAGES_MAX, Slot};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
@@ -293,6 +293,30 @@ fn a_rotational_device_is_written_upwards_by_all_cpus() {
         let (next, _) = swap.alloc(cpu(&mut random), &[Pfn(0)]).expect("two are free");
         assert_eq!(next.index, 2 * 512);
     });
+}
+
+/// A disk of many gigabytes was written to in its whole length by a program that used 200 MB, so
+/// that the tags of its slots took more and more of the program's memory.
+#[test]
+fn pages_that_are_written_again_and_again_spread_over_three_times_their_slots() {
+    const PAGES: usize = 8 * 512;
+    let disk = DeviceInfo { latency: Latency::Asynchronous, ..device(100 * 512) };
+    let platform = TestPlatform::new(1, vec![disk]);
+    let swap = Swap::new(&platform, &Config::default());
+    let mut random = Prng::new(1);
+    let mut slots = vec![None; PAGES];
+    let mut clusters = BTreeSet::new();
+    for _ in 0..40 * PAGES {
+        let page = random.below(PAGES as u64) as usize;
+        if let Some(old) = slots[page].take() {
+            swap.release(&platform, CpuId(0), old);
+        }
+        let (slot, _) = swap.alloc(CpuId(0), &[Pfn(page as u32)]).expect("room");
+        assert_eq!(swap.claim(CpuId(0), slot), Some(Pfn(page as u32)));
+        clusters.insert(slot.index / 512);
+        slots[page] = Some(slot);
+    }
+    assert!(clusters.len() <= 3 * PAGES / 512 + 1, "{} clusters", clusters.len());
 }
 
 #[test]
