@@ -99,12 +99,9 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Sets the page that the frame holds. A frame without a page has no history.
+    /// Sets the page that the frame holds.
     pub fn set_owner(&self, pfn: Pfn, owner: Option<Owner>) {
         let pack = |o: Owner| 1 | o.vpn.0 << 1 | u64::from(o.space.0) << 48;
-        if owner.is_none() {
-            self.history_byte(pfn).store(0, Relaxed);
-        }
         self.owner_word(pfn).store(owner.map_or(0, pack), Release);
     }
 
@@ -142,7 +139,8 @@ impl<P: Platform> Frames<P> {
         self.history_byte(pfn).store(u8::from(history == History::Active), Relaxed);
     }
 
-    /// What probes have found of the anonymous page in the frame.
+    /// What probes have found of the anonymous page in the frame: a hint. The page after one that
+    /// was dropped, not evicted, inherits it.
     pub fn probes(&self, pfn: Pfn) -> Probes {
         Probes::from_bits(self.history_byte(pfn).load(Relaxed))
     }

@@ -23,7 +23,7 @@ use super::large;
 use super::reclaimer::Reclaimer;
 use super::region;
 use super::transfers::Transfers;
-use crate::frame::Writeback;
+use crate::frame::{Probes, Writeback};
 use crate::lru::Kind;
 use crate::machine::{Machine, Node};
 use crate::phase;
@@ -31,8 +31,8 @@ use crate::run::{Run, Unmapped, each_run};
 use crate::space::{Backing, Entry, Page};
 use crate::stats::Counter;
 use crate::write_completion::{complete_cached, restore_cached};
-use highwater_platform::Platform;
-use highwater_units::{FrameBatch, RUN_PAGES_MAX, Slot};
+use highwater_platform::{Platform, Recency};
+use highwater_units::{FrameBatch, Pfn, RUN_PAGES_MAX, Slot};
 
 /// A batch whose pages have their fates: where they go, and the writes to make first.
 struct Sorted<'a, P: Platform> {
@@ -155,11 +155,26 @@ fn sort_run<'a, P: Platform>(
         (Fate::Probe | Fate::Drop | Fate::Write, _) => true,
     });
     match backing {
-        Backing::Anonymous => swap_out(m, run, &fates, &unmapped, sorted),
+        Backing::Anonymous => {
+            run.frames.iter().zip(fates).for_each(|(pfn, fate)| note_probe(m, *pfn, fate));
+            swap_out(m, run, &fates, &unmapped, sorted);
+        }
         Backing::File { device } => {
             let Sorted { to, in_place, .. } = sorted;
             sort_file(m, node, run, device, &fates, &unmapped, to, in_place);
         }
+    }
+}
+
+/// Notes what a probe by unmapping has found of an anonymous page.
+fn note_probe<P: Platform>(m: &Machine<P>, pfn: Pfn, fate: Fate) {
+    if m.platform.recency() == Recency::AccessedBit {
+        return;
+    }
+    match fate {
+        Fate::Activate => m.frames.set_probes(pfn, m.frames.probes(pfn).found_used()),
+        Fate::Drop | Fate::Write => m.frames.set_probes(pfn, Probes::default()),
+        Fate::Probe => {}
     }
 }
 
@@ -177,10 +192,7 @@ fn swap_out<P: Platform>(
     for (index, pfn) in run.frames.iter().enumerate() {
         let was = run.held.entries()[index];
         let (destination, entry) = match (fates[index], unmapped[index], slots[index]) {
-            (Fate::Activate, _, _) => {
-                m.frames.set_probes(*pfn, m.frames.probes(*pfn).found_used());
-                (&mut to.activated, was)
-            }
+            (Fate::Activate, _, _) => (&mut to.activated, was),
             (_, Unmapped::Busy, _) => (&mut to.kept, was),
             (_, Unmapped::Vanished, _) => {
                 run.disown(m, index);
