@@ -4,7 +4,7 @@
 use crate::common::{device, machine, platform, setup};
 use highwater_mm::config::Readahead;
 use highwater_mm::stats::Counter;
-use highwater_mm::{Access, Config, Manager};
+use highwater_mm::{Access, Config, Fault, Manager, Range, Served};
 use highwater_platform::{Memory, Recency};
 use highwater_sim::machine::Answer;
 use highwater_sim::{Vm, simulate};
@@ -53,4 +53,24 @@ fn pages_that_are_always_in_use_stay_where_reads_are_slow() {
     println!("memory: {reads_in_memory} reads, {mapped_in_memory} mapped again");
     assert!(reads * 100 <= reads_in_memory * 90, "{reads} of {reads_in_memory}");
     assert!(mapped <= 3 * mapped_in_memory, "{mapped}, {mapped_in_memory}");
+}
+
+/// A store to a page that its thread had pinned faulted, because the block around the page had been
+/// protected just then: the fault waited for the pin, and the pin for the fault.
+#[test]
+fn a_store_to_a_pinned_page_that_was_protected_goes_on() {
+    let whole = |vm: &Vm| {
+        let swap = [device(Answer::Asynchronous)];
+        let sim = platform(vm, vec![FRAMES], &swap, FRAMES, Recency::Unmapping);
+        let mut manager = Manager::start(sim, Config::default()).expect("threads");
+        let space = manager.add_space(16).expect("a space");
+        let pin = manager.pin(space, Vpn(3), Access::Write).expect("room");
+        let within = Range { first: Vpn(0), end: Vpn(16) };
+        let fault = Fault { vpn: Vpn(3), access: Access::Write, within };
+        assert_eq!(manager.fault(space, fault), Ok(Served::Again));
+        drop(pin);
+        manager.stop_kswapd();
+        manager.verify(&[]);
+    };
+    simulate(setup(machine(1, 2), 1), whole).expect("it ends");
 }

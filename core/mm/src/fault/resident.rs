@@ -8,7 +8,7 @@ use crate::alloc;
 use crate::large::split;
 use crate::lru::Kind;
 use crate::machine::Machine;
-use crate::space::{Access, Backing, Entry, Held, Page, Space};
+use crate::space::{Access, Backing, Entry, Held, Page, Pinned, Space};
 use crate::stats::Counter;
 use highwater_platform::{Platform, Protection, Recency, Stop};
 use highwater_units::{Direction, FrameList, Order, Pfn, RUN_PAGES_MAX, Vpn};
@@ -121,12 +121,13 @@ pub(super) fn allow_write<P: Platform>(
 
 /// A store faulted on a page that its entry calls writable: the page may have been mapped while the
 /// block around it was unmapped, and protected with it. The entry is held: a page that is being
-/// copied out must not become writable. Without this the store would fault forever.
+/// copied out must not become writable. A pinned page is not copied out, and its pin may be that of
+/// the thread that stores. Without this the store would fault forever.
 pub(super) fn allow_write_again<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
     if m.platform.recency() == Recency::AccessedBit || space.order() > Order(0) {
         return;
     }
-    let held = space.hold(vpn);
+    let held = space.hold_as(vpn, Pinned::Accept);
     let entry = held.entries()[0];
     if entry.is_mapped() && entry.is_dirty() {
         m.platform.allow_write(space.id(), vpn, 1);
