@@ -452,6 +452,11 @@ impl fetch::Source for Engine {
 
 /// Free slots that accept no pages: their file system is full, or writes fail.
 fn refused(manager: &Manager<Uffd>) -> u64 {
+    // A page that leaves memory between two counts would seem refused.
+    refused_as_counted(manager).min(refused_as_counted(manager))
+}
+
+fn refused_as_counted(manager: &Manager<Uffd>) -> u64 {
     let now = manager.statistics();
     let slots = now.get(Counter::SlotsTotal).saturating_sub(now.get(Counter::SlotsUsed));
     let fails = |seen: Shortage| seen.write_errors > 0 && seen.written == now.get(Counter::PswpOut);
