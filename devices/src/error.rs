@@ -50,7 +50,7 @@ pub enum Reason {
     },
     /// The server's name has no address.
     UnknownHost,
-    /// What answers is no Redis or Valkey server.
+    /// Another program than Redis or Valkey answers there.
     NotRedis,
     /// The server accepts no such user and password.
     Denied,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub struct OpenOptions {
     /// How transfers reach files.
     pub submission: Submission,
-    /// Whether files are encrypted. What is on a server always is.
+    /// Whether files are encrypted. Pages on a server always are.
     pub seal: Seal,
     /// How servers are reached.
     pub remote: RemoteOptions,

@@ -33,7 +33,7 @@ struct Place(UnsafeCell<Seat>);
 // SAFETY: only the thread that took a place reaches what is there.
 unsafe impl Sync for Links {}
 
-/// What is at a place.
+/// A place: its connection, once there is one.
 #[derive(Default)]
 struct Seat {
     link: Option<Link>,

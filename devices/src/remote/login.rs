@@ -1,5 +1,5 @@
-//! What a user tells about servers besides their places, by the environment: `ps` shows command
-//! lines.
+//! User, password and patience for servers. Credentials come from the environment, because `ps`
+//! shows command lines.
 
 use crate::error::Reason;
 use std::ffi::OsString;
@@ -52,7 +52,7 @@ impl RemoteOptions {
     /// none.
     ///
     /// # Errors
-    /// What is wrong with a variable, in one line.
+    /// A line that names the variable and what is wrong with it.
     pub fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Result<RemoteOptions, String> {
         let text = |name: &str| {
             let value = var(name).filter(|value| !value.is_empty()).map(OsString::into_string);
@@ -100,7 +100,7 @@ impl RemoteOptions {
 /// A number of seconds as a user writes it.
 ///
 /// # Errors
-/// What is wrong, in some words.
+/// The mistake, in a few words.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds @ 1..=PATIENCE_MAX) => Ok(Duration::from_secs(seconds)),

@@ -172,7 +172,7 @@ impl Redis {
         }
         self.keeper.end();
         shared.links.close(CLOSE_MAX);
-        // What cannot be deleted goes away by itself.
+        // Keys that cannot be deleted expire.
         let _ = Link::open(&shared.server, &shared.login).and_then(|mut link| {
             shared.session().release(&mut link, shared.holder, shared.slots.div_ceil(SEGMENT))
         });
@@ -300,7 +300,7 @@ impl Device for Redis {
         shared.stored.clear();
         shared.freed.iter().for_each(Freed::clear);
         if let Some(mut held) = shared.links.take() {
-            // What cannot be deleted now is deleted at the end.
+            // Keys that cannot be deleted now are deleted at the end.
             let _ = shared.converse(&mut held, |link| {
                 shared.session().delete(link, shared.written.members())
             });

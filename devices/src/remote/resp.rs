@@ -64,7 +64,7 @@ fn number(line: &[u8]) -> Result<i64, Malformed> {
     text.parse().ok().filter(|_| plain).ok_or(Malformed)
 }
 
-/// What an error of a server means for the caller.
+/// The kinds of errors that a server answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// Its memory is full.

@@ -29,7 +29,7 @@ impl Server {
     /// Reads HOST:PORT.
     ///
     /// # Errors
-    /// What is wrong, in some words.
+    /// The mistake, in a few words.
     pub(crate) fn parse_tcp(text: &str) -> Result<Server, String> {
         let (host, port) = text.rsplit_once(':').ok_or("port missing (HOST:PORT:SIZE)")?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));

@@ -1,4 +1,4 @@
-//! What a device has in a server: names of keys, and how all of them go away.
+//! The keys of a device on a server: their names, and how they are deleted.
 //!
 //! ```text
 //! highwater:{ID}:holders   a set of processes: the one that writes, and children that read

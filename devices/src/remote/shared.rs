@@ -1,4 +1,4 @@
-//! What a device on a server shares with its keeper: how requests are made, and repeated.
+//! The state that a device on a server shares with its keeper; making and repeating requests.
 //!
 //! Locks: none.
 
@@ -30,7 +30,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The device's process ends.
 pub(super) const ENDED: IoError = IoError::Failed(libc::ESHUTDOWN);
 
-/// What the device shares with its keeper.
+/// The state of a device that its keeper uses, too.
 pub(super) struct Shared {
     pub(super) server: Server,
     pub(super) login: Login,
@@ -59,7 +59,7 @@ pub(super) struct Transfers<'a> {
     pub(super) window: &'a Window,
 }
 
-/// What became of the pieces of a window.
+/// The outcome of each piece of a window.
 pub(super) type Outcomes = [Result<(), Problem>; PAGES];
 
 impl Shared {

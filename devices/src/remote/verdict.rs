@@ -1,4 +1,4 @@
-//! What becomes of a request that a server did not fulfil: the one place that decides.
+//! Decides whether a request that failed is repeated, and which error it gives otherwise.
 //!
 //! ```text
 //! lost connection, nonsense, busy   again on a new connection, until the server has been silent
@@ -49,7 +49,7 @@ pub(super) enum Stage {
     Ending,
 }
 
-/// What becomes of a request.
+/// The decision about a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is made again, after a pause.

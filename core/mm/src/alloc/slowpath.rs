@@ -137,7 +137,7 @@ pub(super) fn pay_debts<P: Platform>(m: &Machine<P>) {
             if is_paid(owed) {
                 break;
             }
-            // What a round frees, it has settled, or it is free.
+            // A round that makes no progress neither frees a frame nor lowers the debt.
             let freed = reclaim(m);
             let before = std::mem::replace(&mut owed, m.platform.owed());
             if freed == 0 && owed >= before {

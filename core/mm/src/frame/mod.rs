@@ -139,8 +139,8 @@ impl<P: Platform> Frames<P> {
         self.history_byte(pfn).store(u8::from(history == History::Active), Relaxed);
     }
 
-    /// What probes have found of the anonymous page in the frame: a hint. The page after one that
-    /// was dropped, not evicted, inherits it.
+    /// The results of probing the anonymous page in the frame. A hint: if a page was dropped, not
+    /// evicted, the next page in its frame inherits them.
     pub fn probes(&self, pfn: Pfn) -> Probes {
         Probes::from_bits(self.history_byte(pfn).load(Relaxed))
     }

@@ -1,5 +1,5 @@
-//! What probes have found of an anonymous page, where a probe is an unmapping and a used page costs
-//! a fault: pages that were used each time are probed less often.
+//! The results of probing an anonymous page by unmapping it. A probe of a page in use costs a
+//! fault, so pages that were in use each time are probed less often.
 //!
 //! ```text
 //! probe found the page used:   1st   2nd   3rd   4th and later

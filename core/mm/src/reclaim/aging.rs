@@ -24,22 +24,19 @@ pub(super) enum Aging {
 /// low. One batch would only replace the next victims: no page would stay long enough to be used
 /// again.
 pub(super) fn refill_inactive<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
+    let probing = probing(m, node, kind);
     for _ in 0..2 {
-        if aging(m, node, kind) == Aging::Due {
-            age(m, node, kind);
+        if aging(node, kind, probing) == Aging::Due {
+            age(m, node, kind, probing);
         }
     }
 }
 
 /// Decides whether a kind's active pages are to be aged. Files' pages also are after refaults of
 /// pages that should have stayed: the active pages may no longer be the used ones.
-pub(super) fn aging<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) -> Aging {
+pub(super) fn aging<P: Platform>(node: &Node<P>, kind: Kind, probing: Probing) -> Aging {
     let stale = kind == Kind::File && node.lru.workingset().has_refaults();
-    if stale || inactive_is_low(&node.lru, kind, probing(m, node, kind)) {
-        Aging::Due
-    } else {
-        Aging::NotDue
-    }
+    if stale || inactive_is_low(&node.lru, kind, probing) { Aging::Due } else { Aging::NotDue }
 }
 
 /// With accessed bits, the kernel's ratio: 1 up to 1 GiB, then sqrt(10 * GiB). Where a used page
@@ -62,10 +59,10 @@ fn inactive_ratio(pages: u32) -> u32 {
 }
 
 /// Moves a batch of the oldest active pages of a kind to its inactive list and probes them.
-fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
-    match probing(m, node, kind) {
+fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, probing: Probing) {
+    match probing {
         Probing::AccessedBits => clear_oldest(m, node, kind),
-        probing => region::age(m, node, kind, probing),
+        Probing::Blocks | Probing::Sparing => region::age(m, node, kind, probing),
     }
 }
 
@@ -129,7 +126,8 @@ mod tests {
             }
             add(first + 40..first + 45, List::ActiveAnon);
         }
-        assert_eq!(aging(&m, node, Kind::Anon), Aging::Due);
+        let probing = probing(&m, node, Kind::Anon);
+        assert_eq!(aging(node, Kind::Anon, probing), Aging::Due);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! ```
 
 use super::aging::{Aging, aging};
+use super::probing::probing;
 use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
 use highwater_platform::Platform;
@@ -50,7 +51,7 @@ impl Figures {
             free: node.zone.free_frames(),
             high: node.zone.marks().high,
             slots: if !one_kind && m.swap.is_full() { Slots::None } else { Slots::Free },
-            file: aging(m, node, Kind::File),
+            file: aging(node, Kind::File, probing(m, node, Kind::File)),
             swappiness: m.tunables.swappiness(),
             costs: if one_kind { [0, 0] } else { node.lru.workingset().costs() },
         }
