@@ -44,6 +44,7 @@ mod file;
 mod flaky;
 mod open;
 mod part;
+mod places;
 mod pool;
 mod quota;
 mod ram;

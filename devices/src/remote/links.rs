@@ -1,14 +1,13 @@
 //! The connections of a device: made when a request finds none free, and kept for the next.
 //!
-//! Locks: none (`busy`). Requests that are finished later leave some places to those that are
+//! Locks: none (`places`). Requests that are finished later leave some places to those that are
 //! waited for: a thread that waits for a place never has another one that it must give back first.
 
-use crate::busy::Busy;
+use crate::places::{Places, Taken};
 use crate::remote::link::{BYTES, Identity, Link};
 use crate::remote::login::Login;
 use crate::remote::server::Server;
 use crate::remote::verdict::Problem;
-use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -21,17 +20,10 @@ const LOOK: Duration = Duration::from_micros(50);
 
 /// The connections.
 pub(super) struct Links {
-    busy: Busy,
-    places: [Place; PLACES],
+    places: Places<Seat>,
     made: AtomicU32,
     closed: AtomicBool,
 }
-
-#[derive(Default)]
-struct Place(UnsafeCell<Seat>);
-
-// SAFETY: only the thread that took a place reaches what is there.
-unsafe impl Sync for Links {}
 
 /// A place: its connection, once there is one.
 #[derive(Default)]
@@ -43,16 +35,15 @@ struct Seat {
 
 impl Links {
     pub(super) fn new() -> Links {
-        let places = std::array::from_fn(|_| Place::default());
         let (made, closed) = (AtomicU32::new(0), AtomicBool::new(false));
-        Links { busy: Busy::new(PLACES), places, made, closed }
+        Links { places: Places::new(), made, closed }
     }
 
     /// A place, as soon as one is free; `None` once they are closed.
     pub(super) fn take(&self) -> Option<Held<'_>> {
         while !self.closed.load(Relaxed) {
-            match self.busy.try_take(PLACES) {
-                Some(index) => return Some(Held { links: self, index }),
+            match self.places.try_take(PLACES) {
+                Some(seat) => return Some(Held { made: &self.made, seat }),
                 None => std::thread::sleep(LOOK),
             }
         }
@@ -61,12 +52,12 @@ impl Links {
 
     /// A place for requests that are finished later; `None`: all are taken.
     pub(super) fn take_for_later(&self) -> Option<Held<'_>> {
-        self.busy.try_take(LATER_MAX).map(|index| Held { links: self, index })
+        self.places.try_take(LATER_MAX).map(|seat| Held { made: &self.made, seat })
     }
 
     /// The place that was left under this number.
     pub(super) fn back(&self, index: u32) -> Held<'_> {
-        Held { links: self, index }
+        Held { made: &self.made, seat: self.places.back(index) }
     }
 
     /// Gives no place from now on, and waits until all are free, or for `most`.
@@ -75,8 +66,12 @@ impl Links {
         let began = Instant::now();
         let mut taken = 0;
         while taken < PLACES && began.elapsed() < most {
-            match self.busy.try_take(PLACES) {
-                Some(_) => taken += 1,
+            match self.places.try_take(PLACES) {
+                Some(seat) => {
+                    // It stays taken.
+                    let _ = seat.leave();
+                    taken += 1;
+                }
                 None => std::thread::sleep(LOOK),
             }
         }
@@ -85,9 +80,8 @@ impl Links {
     /// In a process that has a copy of the memory and not of the descriptors, when no place is
     /// taken: forgets all connections, without closing what has their numbers here.
     pub(super) fn forget(&self) {
-        let next = || self.busy.try_take(PLACES).map(|index| self.back(index));
-        let all: Vec<Held<'_>> = std::iter::from_fn(next).collect();
-        all.into_iter().for_each(|mut held| std::mem::forget(std::mem::take(held.seat())));
+        let all: Vec<_> = std::iter::from_fn(|| self.places.try_take(PLACES)).collect();
+        all.into_iter().for_each(|mut seat| std::mem::forget(std::mem::take(&mut *seat)));
     }
 
     /// Memory of all connections that were made.
@@ -98,26 +92,21 @@ impl Links {
 
 /// A place that a request holds.
 pub(super) struct Held<'a> {
-    links: &'a Links,
-    index: u32,
+    /// Counts connections that were made.
+    made: &'a AtomicU32,
+    seat: Taken<'a, Seat>,
 }
 
 impl Held<'_> {
-    fn seat(&mut self) -> &mut Seat {
-        // SAFETY: a place has one holder, which is borrowed mutably.
-        unsafe { &mut *self.links.places[self.index as usize].0.get() }
-    }
-
     /// The connection; makes one if there is none.
     pub(super) fn link(&mut self, server: &Server, login: &Login) -> Result<&mut Link, Problem> {
-        let made = &self.links.made;
-        let seat = self.seat();
+        let seat = &mut *self.seat;
         if seat.link.is_none() {
             let mut link = Link::open(server, login)?;
             if let Some(earlier) = seat.earlier {
                 link.bury(earlier)?;
             } else {
-                made.fetch_add(1, Relaxed);
+                self.made.fetch_add(1, Relaxed);
             }
             seat.earlier = Some(link.identity);
             seat.link = Some(link);
@@ -127,30 +116,22 @@ impl Held<'_> {
 
     /// The connection, if there is one.
     pub(super) fn open(&mut self) -> Option<&mut Link> {
-        self.seat().link.as_mut()
+        self.seat.link.as_mut()
     }
 
     /// Puts a connection there.
     pub(super) fn put(&mut self, link: Link) {
-        self.links.made.fetch_add(1, Relaxed);
-        *self.seat() = Seat { earlier: Some(link.identity), link: Some(link) };
+        self.made.fetch_add(1, Relaxed);
+        *self.seat = Seat { earlier: Some(link.identity), link: Some(link) };
     }
 
     /// Closes the connection.
     pub(super) fn hang_up(&mut self) {
-        self.seat().link = None;
+        self.seat.link = None;
     }
 
     /// Keeps the place for [`Links::back`].
     pub(super) fn leave(self) -> u32 {
-        let index = self.index;
-        std::mem::forget(self);
-        index
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.links.busy.put(self.index);
+        self.seat.leave()
     }
 }

@@ -2,19 +2,18 @@
 //! be mapped, and keep their contents.
 //!
 //! ```text
-//! busy     the places that are taken
 //! places   [ 64 pages | 64 pages | ... ], each with the transfers of one batch, or of a part of it
 //! ```
-//! Locks: none (`busy`). Batches that are finished later leave some places to those that are waited
-//! for: a thread that waits for a place never has another one, so one of these becomes free.
+//! Locks: none ([`Places`]). Batches that are finished later leave some places to those that are
+//! waited for: a thread that waits for a place never has another one, so one of these becomes free.
 
 use crate::arena::Arena;
-use crate::busy::{Busy, PLACES};
+use crate::busy::PLACES;
+use crate::places::{Places, Taken};
 use crate::sys::Mapping;
 use crate::uring::DEPTH;
 use highwater_platform::{Io, IoError};
 use highwater_units::{FrameList, PAGE_SIZE, Pfn};
-use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Pages of a place: as many as a ring takes transfers, so that each of these may have one page. A
@@ -27,17 +26,10 @@ const LATER_MAX: usize = PLACES - 8;
 /// The places of a device.
 pub(super) struct Bounce {
     memory: Mapping,
-    busy: Busy,
-    places: [Place; PLACES],
+    places: Places<Batch>,
     /// Pages that were touched.
     touched: AtomicU64,
 }
-
-#[derive(Default)]
-struct Place(UnsafeCell<Batch>);
-
-// SAFETY: only the thread that took a place reaches its batch.
-unsafe impl Sync for Bounce {}
 
 /// The transfers from a place, each with its index in the caller's batch.
 #[derive(Default)]
@@ -56,8 +48,7 @@ impl Bounce {
     pub(super) fn new() -> Result<Bounce, i32> {
         Ok(Bounce {
             memory: Mapping::new(PLACES * PAGES * PAGE_SIZE)?,
-            busy: Busy::new(PLACES),
-            places: std::array::from_fn(|_| Place::default()),
+            places: Places::new(),
             touched: AtomicU64::new(0),
         })
     }
@@ -69,39 +60,34 @@ impl Bounce {
 
     /// A place for a batch that is waited for.
     pub(super) fn take(&self) -> Held<'_> {
-        self.held(self.busy.take()).emptied()
+        self.held(self.places.take()).emptied()
     }
 
     /// A place for a batch that is finished later; `None`: all are taken.
     pub(super) fn take_for_later(&self) -> Option<Held<'_>> {
-        self.busy.try_take(LATER_MAX).map(|index| self.held(index).emptied())
+        self.places.try_take(LATER_MAX).map(|batch| self.held(batch).emptied())
     }
 
     /// The place that was left under this number.
     pub(super) fn back(&self, index: u32) -> Held<'_> {
-        self.held(index)
+        self.held(self.places.back(index))
     }
 
-    fn held(&self, index: u32) -> Held<'_> {
-        Held { bounce: self, index }
+    fn held<'a>(&'a self, batch: Taken<'a, Batch>) -> Held<'a> {
+        Held { bounce: self, batch }
     }
 }
 
 /// A place that a batch holds.
 pub(super) struct Held<'a> {
     bounce: &'a Bounce,
-    index: u32,
+    batch: Taken<'a, Batch>,
 }
 
 impl Held<'_> {
-    fn batch(&mut self) -> &mut Batch {
-        // SAFETY: a place has one holder, which is borrowed mutably.
-        unsafe { &mut *self.bounce.places[self.index as usize].0.get() }
-    }
-
     fn emptied(mut self) -> Self {
         self.empty();
-        let batch = self.batch();
+        let batch = &mut *self.batch;
         // Once in the life of a place: a batch allocates nothing.
         batch.ios.reserve_exact(PAGES);
         batch.origins.reserve_exact(PAGES);
@@ -110,7 +96,7 @@ impl Held<'_> {
 
     /// Removes its transfers.
     pub(super) fn empty(&mut self) {
-        let batch = self.batch();
+        let batch = &mut *self.batch;
         batch.ios.clear();
         batch.origins.clear();
         batch.pages = 0;
@@ -118,7 +104,7 @@ impl Held<'_> {
 
     /// How many more pages fit.
     pub(super) fn room(&mut self) -> usize {
-        PAGES - self.batch().pages
+        PAGES - self.batch.pages
     }
 
     /// Adds a transfer of the pages of one of the caller's, which fit; returns the addresses to
@@ -131,7 +117,7 @@ impl Held<'_> {
     ) -> impl Iterator<Item = *mut u8> + use<> {
         let arena = self.arena();
         let bounce = self.bounce;
-        let batch = self.batch();
+        let batch = &mut *self.batch;
         let frames = (batch.pages..batch.pages + pages).map(|page| Pfn(page as u32));
         batch.ios.push(Io::new(slot, frames.clone().collect::<FrameList>()));
         batch.origins.push(origin);
@@ -145,19 +131,19 @@ impl Held<'_> {
 
     /// The addresses of the frames of its transfers.
     pub(super) fn arena(&self) -> Arena {
-        let base = self.bounce.memory.at(self.index as usize * PAGES * PAGE_SIZE);
+        let base = self.bounce.memory.at(self.batch.index as usize * PAGES * PAGE_SIZE);
         // SAFETY: the mapping has so many pages for each place, and outlives the transfers.
         unsafe { Arena::new(base, PAGES as u32) }
     }
 
     /// Its transfers.
     pub(super) fn ios(&mut self) -> &mut [Io] {
-        &mut self.batch().ios
+        &mut self.batch.ios
     }
 
     /// Passes the errors of its transfers on to those of the caller's batch.
     pub(super) fn report(&mut self, batch: &mut [Io]) {
-        let sent = self.batch();
+        let sent = &*self.batch;
         for (origin, io) in sent.origins.iter().zip(&sent.ios) {
             let result: &mut Result<(), IoError> = &mut batch[*origin].result;
             *result = result.and(io.result);
@@ -166,14 +152,6 @@ impl Held<'_> {
 
     /// Keeps the place for [`Bounce::back`].
     pub(super) fn leave(self) -> u32 {
-        let index = self.index;
-        std::mem::forget(self);
-        index
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.bounce.busy.put(self.index);
+        self.batch.leave()
     }
 }
