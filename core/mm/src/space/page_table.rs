@@ -158,9 +158,10 @@ impl<P: Platform> Space<P> {
         };
     }
 
-    /// The present entry of a page inside the space.
+    /// The present entry of a page inside the space. Makes no leaf: readahead asks for pages that
+    /// words of the program only seem to name, all over the space.
     pub fn entry(&self, vpn: Vpn) -> Entry {
-        Entry(self.table.entry(vpn).load(Acquire))
+        self.table.made(vpn).map_or(Entry::ABSENT, |cell| Entry(cell.load(Acquire)))
     }
 
     pub(super) fn event(&self, vpn: Vpn) -> &P::Event {

@@ -221,8 +221,11 @@ fn only_leaves_that_were_touched_are_walked() {
     let pages = space.pages();
     let next = |from, end| space.next_made(Vpn(from), Vpn(end)).map(|vpn| vpn.0);
     assert_eq!(next(0, pages), None);
-    for touched in [2 * 512 + 5, 5 * 512 + 6, node + 3 * 512, pages - 1] {
-        space.entry(Vpn(touched));
+    let touched = [2 * 512 + 5, 5 * 512 + 6, node + 3 * 512, pages - 1].map(Vpn);
+    assert!(touched.iter().all(|vpn| space.entry(*vpn) == Entry::ABSENT));
+    assert_eq!(next(0, pages), None, "a look makes nothing");
+    for vpn in touched {
+        drop(Held::lock(&space, vpn, Pinned::Refuse));
     }
     assert_eq!(next(0, pages), Some(2 * 512));
     assert_eq!(next(0, 2 * 512), None);

@@ -37,6 +37,12 @@ impl<P: Platform> Table<P> {
         &leaves[(vpn.0 / LEAF % NODE) as usize].get_or_init(leaf)[(vpn.0 % LEAF) as usize]
     }
 
+    /// The entry of a page inside the space; `None`: its leaf was never made.
+    pub(super) fn made(&self, vpn: Vpn) -> Option<&P::Atomic<u64>> {
+        let leaves = self.nodes[(vpn.0 / (LEAF * NODE)) as usize].get()?;
+        Some(&leaves[(vpn.0 / LEAF % NODE) as usize].get()?[(vpn.0 % LEAF) as usize])
+    }
+
     /// The first page from `vpn` to before `end` whose leaf exists.
     pub(super) fn next_made(&self, vpn: Vpn, end: Vpn) -> Option<Vpn> {
         let last = end.0.checked_sub(1)? / LEAF;
