@@ -20,15 +20,13 @@ use super::request;
 use crate::machine::Machine;
 use crate::space::{Held, Page, Pinned, Space};
 use crate::stats::Counter;
-use crate::swap::{Ahead, Cursor, Landing, ReadaheadRequest, Trust};
+use crate::swap::{Ahead, Cursor, Landing, ReadaheadRequest, Trust, WATCHED_IN};
 use highwater_platform::{Latency, Platform, WORDS_PER_FRAME};
 use highwater_units::{PAGE_SIZE, Pfn, Vpn};
 use std::ops::Range;
 
 /// Most pages that a step requests.
 const STEP_MAX: usize = 128;
-/// Of the pages of a step, one in so many is watched while nearly all are used.
-const WATCHED_IN: usize = 8;
 /// Pages of an array in a row that name no swapped page, after which it is followed no further.
 const BARREN_MAX: usize = 4;
 

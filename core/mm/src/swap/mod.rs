@@ -47,7 +47,7 @@ pub use device::Device;
 pub use file_streams::{ALONE, Expected, FileStreams, Seen, TRACE_MIN, Window, lasting, window};
 #[cfg(feature = "history")]
 pub use history::device::Device;
-pub use pointers::{Cursor, Pointers};
+pub use pointers::{Cursor, Pointers, WATCHED_IN};
 pub use readahead::{Ahead, SlotWindows, Streams, Trust};
 pub use readahead_queue::{Landing, Queued, ReadaheadQueue, ReadaheadRequest};
 
