@@ -77,7 +77,7 @@ impl Drop for Server {
 }
 
 /// A run ended with one line that has all of these parts.
-fn expect_line(what: &str, ended: &Ended, parts: &[&str]) {
+pub(crate) fn expect_line(what: &str, ended: &Ended, parts: &[&str]) {
     note(&format!("{what}: {}, {:?}", ended.status, ended.errors));
     let errors = ended.errors.trim_end();
     assert!(!ended.status.success() && ended.output.is_empty(), "{what}: {}", ended.output);
