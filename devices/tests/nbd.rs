@@ -241,8 +241,8 @@ fn devices_of_a_run_share_an_export_and_leave_nothing() {
     let file = server.path("locks");
     File::create(&file).unwrap();
     let open = || {
-        let extents = Some(file.clone());
-        server.open_with(RemoteOptions { extents, ..RemoteOptions::default() }).unwrap()
+        let run = Some(file.clone());
+        server.open_with(RemoteOptions { run, ..RemoteOptions::default() }).unwrap()
     };
     let (first, second) = (open(), open());
     let frames = Frames::new(SLOTS);

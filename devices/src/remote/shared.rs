@@ -145,11 +145,14 @@ impl<S: Store> Shared<S> {
         for segment in 0..self.slots.div_ceil(SEGMENT) {
             let group = freed.take(segment);
             if members(group).next().is_some() {
-                // What cannot be deleted now is deleted at the end.
-                let _ = self.take().ok_or(ENDED).and_then(|mut held| {
+                let deleted = self.take().ok_or(ENDED).and_then(|mut held| {
                     self.converse(&mut held, |link| self.store.delete(link, segment, group))
                 });
                 freed.gone(segment);
+                if deleted.is_err() {
+                    // The server is silent. What it has is deleted at the end, or overwritten.
+                    return;
+                }
             }
             let pages = SEGMENT.min(self.slots - segment * SEGMENT);
             // A slot is in one of the sets before it leaves the other.

@@ -57,8 +57,8 @@ pub(crate) fn open_all(
 /// # Errors
 /// One line that says what is wrong.
 fn open(area: &Area, settings: &Settings) -> Result<Box<dyn Device>, String> {
-    let extents = settings.run_dir.as_ref().map(|dir| dir.join(OWNER_FILE));
-    let remote = RemoteOptions { extents, ..settings.remote.clone() };
+    let run = settings.run_dir.as_ref().map(|dir| dir.join(OWNER_FILE));
+    let remote = RemoteOptions { run, ..settings.remote.clone() };
     let opened = area.open_wrapped(settings.seal, &remote, &Remote::of);
     opened.map_err(|error| error.to_string())
 }

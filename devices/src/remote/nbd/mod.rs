@@ -65,12 +65,16 @@ pub(crate) fn open(
     let server = server.clone().resolve().map_err(|_| Reason::UnknownHost)?;
     let (size, slots, patience) = (spec.size(), spec.pages(), options.patience);
     let mut link = Link::open(&server, export, size, patience).map_err(reason)?;
-    if options.extents.is_none() {
+    if options.run.is_none() {
         label::check(&mut link).map_err(reason)?;
     }
-    label::beat(&mut link).map_err(|problem| reason(problem.into()))?;
+    match label::beat(&mut link) {
+        // Other processes of the run have used it, and other devices may have room.
+        Err(Problem::Refused(_)) if options.run.is_some() => {}
+        told => told.map_err(|problem| reason(problem.into()))?,
+    }
     let name = format!("{server}/{export}");
-    let extents = Extents::new(options.extents.as_deref(), &name, size, slots);
+    let extents = Extents::new(options.run.as_deref(), &name, size, slots);
     let extents = extents.map_err(|errno| Reason::from_errno("share the export", errno))?;
     let (terms, trims) = (link.terms, Mutex::new(()));
     let store = Nbd { server, export: export.to_owned(), size, patience, terms, extents, trims };

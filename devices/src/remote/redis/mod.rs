@@ -64,7 +64,11 @@ pub(crate) fn open(
     let segments = spec.pages().div_ceil(SEGMENT);
     let written = SlotSet::new(segments);
     let written = written.map_err(|errno| Reason::from_errno("map memory", errno))?;
-    session.hold(&mut link, holder).map_err(reason)?;
+    match session.hold(&mut link, holder) {
+        // Other processes of the run have used it, and other devices may have room.
+        Err(Problem::Refused(Refusal::Full)) if options.run.is_some() => {}
+        held => held.map_err(reason)?,
+    }
     let (session, written) = (AtomicU64::new(session.0), Arc::new(written));
     let store = Redis { server, login, session, holder, written, segments };
     Remote::new(spec, options.patience, store, link)
