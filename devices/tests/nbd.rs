@@ -62,7 +62,7 @@ impl Server {
     fn spawn(dir: &TempDir, mut server: Command) -> Option<Child> {
         let silent = server.current_dir(dir.path()).stdout(Stdio::null()).stderr(Stdio::null());
         let Ok(mut process) = silent.stdin(Stdio::null()).spawn() else {
-            skip_or_fail(&format!("{} is not installed", server.get_program().display()));
+            skip_or_fail(format!("{} is not installed", server.get_program().display()));
             return None;
         };
         let socket = dir.path().join("socket");
@@ -149,7 +149,7 @@ fn use_by_threads(device: &dyn Device, steps: u32, mut meanwhile: impl FnMut()) 
 fn threads_find_what_they_wrote_while_the_server_is_killed_and_started_anew() {
     let Some(mut server) = Server::of_file(&[]) else { return };
     let device = server.open(TIME_LIMIT).unwrap();
-    let keeper = device.thread().map(|body| thread::spawn(body)).expect("a keeper");
+    let keeper = device.thread().map(thread::spawn).expect("a keeper");
     let mut kills = 0;
     use_by_threads(&*device, 150, || {
         if kills < 3 {
@@ -379,7 +379,7 @@ fn a_page_that_the_server_changed_is_an_error() {
 fn an_export_that_somebody_uses_or_that_holds_data_is_refused() {
     let Some(server) = Server::of_file(&[]) else { return };
     let device = server.open(TIME_LIMIT).unwrap();
-    let keeper = device.thread().map(|body| thread::spawn(body)).expect("a keeper");
+    let keeper = device.thread().map(thread::spawn).expect("a keeper");
     assert_eq!(server.try_open(&server.spec()), Err(Reason::InUse));
     drop(device);
     keeper.join().unwrap();

@@ -53,7 +53,7 @@ pub(super) struct Remote<S: Store> {
 
 impl<S: Store> Remote<S> {
     /// A device by an empty store, with its first connection.
-    pub(super) fn new(
+    pub(super) fn open(
         spec: &Spec,
         patience: Duration,
         store: S,

@@ -78,7 +78,7 @@ pub(crate) fn open(
     let extents = extents.map_err(|errno| Reason::from_errno("share the export", errno))?;
     let (terms, trims) = (link.terms, Mutex::new(()));
     let store = Nbd { server, export: export.to_owned(), size, patience, terms, extents, trims };
-    Remote::new(spec, patience, store, link)
+    Remote::open(spec, patience, store, link)
 }
 
 fn reason(failure: Failure) -> Reason {

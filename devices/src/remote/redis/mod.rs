@@ -71,7 +71,7 @@ pub(crate) fn open(
     }
     let (session, written) = (AtomicU64::new(session.0), Arc::new(written));
     let store = Redis { server, login, session, holder, written, segments };
-    Remote::new(spec, options.patience, store, link)
+    Remote::open(spec, options.patience, store, link)
 }
 
 /// Whether a server with this state drops keys when it is full.
