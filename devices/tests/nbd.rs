@@ -3,12 +3,15 @@
 
 mod common;
 
-use common::check::{Check, SLOTS, TIME_LIMIT, await_that, fill, read_run};
-use common::{Frames, read, write};
+use common::Frames;
+use common::check::{
+    SLOTS, TIME_LIMIT, await_that, fill, read_on_in_a_child, read_run, read_through_a_stop,
+    use_blocks, use_by_threads,
+};
 use highwater_devices::{Device, OpenOptions, Reason, RemoteOptions, Seal, Spec, open_with};
+use highwater_platform::IoError;
 use highwater_platform::testing::skip_or_fail;
-use highwater_platform::{Io, IoError};
-use highwater_units::{Bytes, Order, PAGE_SIZE, Pfn};
+use highwater_units::{Bytes, PAGE_SIZE};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -128,22 +131,6 @@ impl Drop for Server {
     }
 }
 
-/// Four threads on a device, each with slots of its own.
-fn use_by_threads(device: &dyn Device, steps: u32, mut meanwhile: impl FnMut()) {
-    let frames = Frames::new(SLOTS);
-    thread::scope(|scope| {
-        let check = |index| Check::new(device, &frames, index * SLOTS / 4, SLOTS / 4);
-        let threads: Vec<_> = (0..4)
-            .map(check)
-            .map(|mut check| scope.spawn(move || (0..steps).for_each(|_| check.step())))
-            .collect();
-        while threads.iter().any(|thread| !thread.is_finished()) {
-            meanwhile();
-            thread::sleep(Duration::from_millis(20));
-        }
-    });
-}
-
 /// The contents are in a file, which a server that is started anew still has.
 #[test]
 fn threads_find_what_they_wrote_while_the_server_is_killed_and_started_anew() {
@@ -211,25 +198,10 @@ fn another_server_of_the_protocol() {
 fn blocks_and_slots_that_were_never_written() {
     let Some(server) = Server::of_file(&[]) else { return };
     let device = server.open(TIME_LIMIT).unwrap();
-    let frames = Frames::new(512);
-    (0..512).for_each(|frame| frames.fill(Pfn(frame), frame.into()));
-    let block = || [Io::block(700, Pfn(0), Order::LARGE)];
-    let mut batch = block();
-    write(&*device, &frames, &mut batch);
-    assert_eq!(batch[0].result, Ok(()));
-    (0..512).for_each(|frame| frames.fill(Pfn(frame), 0xdead));
-    read(&*device, &frames, &mut batch);
-    assert_eq!(batch[0].result, Ok(()));
-    assert!((0..512).all(|frame| frames.holds(Pfn(frame), frame.into())));
-    for slot in [699, 5] {
-        (0..2).for_each(|frame| frames.fill(Pfn(frame), 0xdead));
-        let mut batch = [Io::new(slot, (0..1).map(Pfn).collect())];
-        read(&*device, &frames, &mut batch);
-        assert_eq!(batch[0].result, Ok(()));
-        assert!(frames.holds(Pfn(0), 0), "slot {slot}");
-    }
+    use_blocks(&*device);
     device.vacate();
     assert_eq!(server.bytes_left(), 0);
+    let frames = Frames::new(512);
     assert_eq!(fill(&*device, &frames, 512), Ok(()));
     assert_eq!(read_run(&*device, &frames, 64), Ok(()));
 }
@@ -261,54 +233,15 @@ fn devices_of_a_run_share_an_export_and_leave_nothing() {
 #[test]
 fn a_forked_child_reads_on_after_its_parent_has_ended() {
     let Some(server) = Server::of_file(&[]) else { return };
-    let device = server.open(TIME_LIMIT).unwrap();
-    let frames = Frames::new(SLOTS);
-    fill(&*device, &frames, 64).unwrap();
-    let (mut here, mut there) = UnixStream::pair().unwrap();
-    device.pause();
-    // SAFETY: the child makes system calls and allocates, and leaves by _exit.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // So that the child ends with its parent.
-        drop(here);
-        let inherited = device.inherit();
-        there.write_all(b"r").unwrap();
-        there.read_exact(&mut [0]).unwrap();
-        drop(device);
-        let right = (0..64).step_by(16).all(|run| read_run(&*inherited, &frames, run) == Ok(()));
-        let mut refused = [Io::new(0, [Pfn(0)].into_iter().collect())];
-        write(&*inherited, &frames, &mut refused);
-        let refused = refused[0].result == Err(IoError::Failed(libc::EROFS));
-        drop(inherited);
-        // SAFETY: ends the child without running what belongs to the parent.
-        unsafe { libc::_exit(i32::from(!(right && refused))) };
-    }
-    device.resume();
-    here.read_exact(&mut [0]).unwrap();
-    device.forget();
-    assert_eq!(read_run(&*device, &frames, 0), Err(IoError::Failed(libc::ESHUTDOWN)));
-    assert_ne!(server.bytes_left(), 0, "the child needs the pages");
-    here.write_all(b"g").unwrap();
-    let mut status = 0;
-    // SAFETY: a child of ours.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!((status, server.bytes_left()), (0, 0));
+    read_on_in_a_child(server.open(TIME_LIMIT).unwrap(), || server.bytes_left() > 0);
+    assert_eq!(server.bytes_left(), 0);
 }
 
 #[test]
 fn a_server_that_stops_for_a_moment_is_waited_for() {
     let Some(server) = Server::start(MEMORY) else { return };
     let device = server.open(TIME_LIMIT).unwrap();
-    let frames = Frames::new(SLOTS);
-    fill(&*device, &frames, 128).unwrap();
-    server.signal(libc::SIGSTOP);
-    thread::scope(|scope| {
-        let reading = scope.spawn(|| read_run(&*device, &frames, 64));
-        thread::sleep(Duration::from_millis(300));
-        assert!(!reading.is_finished(), "a stopped server answers");
-        server.signal(libc::SIGCONT);
-        assert_eq!(reading.join().unwrap(), Ok(()));
-    });
+    read_through_a_stop(&*device, |signal| server.signal(signal));
 }
 
 #[test]

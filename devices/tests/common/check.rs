@@ -3,7 +3,9 @@
 use super::{Frames, random_batch, read, write};
 use highwater_devices::Device;
 use highwater_platform::{Direction, Io, IoError};
-use highwater_units::{Bytes, Pfn, Prng};
+use highwater_units::{Bytes, Order, Pfn, Prng};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -114,4 +116,88 @@ pub(crate) fn read_run(device: &dyn Device, frames: &Frames, first: u32) -> Resu
     batch[0].result?;
     assert!((first..first + 16).all(|slot| frames.holds(Pfn(slot), slot.into())), "run {first}");
     Ok(())
+}
+
+/// Four threads on a device, each with slots of its own, while the caller does something.
+pub(crate) fn use_by_threads(device: &dyn Device, steps: u32, mut meanwhile: impl FnMut()) {
+    let frames = Frames::new(SLOTS);
+    thread::scope(|scope| {
+        let check = |index| Check::new(device, &frames, index * SLOTS / 4, SLOTS / 4);
+        let threads: Vec<_> = (0..4)
+            .map(check)
+            .map(|mut check| scope.spawn(move || (0..steps).for_each(|_| check.step())))
+            .collect();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            meanwhile();
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+}
+
+/// A block of 512 pages, and slots that were never written.
+pub(crate) fn use_blocks(device: &dyn Device) {
+    let frames = Frames::new(512);
+    (0..512).for_each(|frame| frames.fill(Pfn(frame), frame.into()));
+    let mut batch = [Io::block(700, Pfn(0), Order::LARGE)];
+    write(device, &frames, &mut batch);
+    assert_eq!(batch[0].result, Ok(()));
+    (0..512).for_each(|frame| frames.fill(Pfn(frame), 0xdead));
+    read(device, &frames, &mut batch);
+    assert_eq!(batch[0].result, Ok(()));
+    assert!((0..512).all(|frame| frames.holds(Pfn(frame), frame.into())));
+    let mut batch =
+        [Io::new(699, (0..2).map(Pfn).collect()), Io::new(5, [Pfn(2)].into_iter().collect())];
+    read(device, &frames, &mut batch);
+    assert!(batch.iter().all(|io| io.result == Ok(())));
+    assert!(frames.holds(Pfn(0), 0) && frames.holds(Pfn(1), 0) && frames.holds(Pfn(2), 0));
+}
+
+/// A forked child reads its parent's pages, also when that has ended; `are_kept` is called then.
+pub(crate) fn read_on_in_a_child(device: Box<dyn Device>, are_kept: impl Fn() -> bool) {
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, 64).unwrap();
+    let (mut here, mut there) = UnixStream::pair().unwrap();
+    device.pause();
+    // SAFETY: the child makes system calls and allocates, and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // So that the child ends with its parent.
+        drop(here);
+        let inherited = device.inherit();
+        there.write_all(b"r").unwrap();
+        there.read_exact(&mut [0]).unwrap();
+        drop(device);
+        let right = (0..64).step_by(16).all(|run| read_run(&*inherited, &frames, run) == Ok(()));
+        let mut refused = [Io::new(0, [Pfn(0)].into_iter().collect())];
+        write(&*inherited, &frames, &mut refused);
+        let refused = refused[0].result == Err(IoError::Failed(libc::EROFS));
+        drop(inherited);
+        // SAFETY: ends the child without running what belongs to the parent.
+        unsafe { libc::_exit(i32::from(!(right && refused))) };
+    }
+    device.resume();
+    here.read_exact(&mut [0]).unwrap();
+    assert!(are_kept());
+    device.forget();
+    assert_eq!(read_run(&*device, &frames, 0), Err(IoError::Failed(libc::ESHUTDOWN)));
+    assert!(are_kept(), "the child needs the pages");
+    here.write_all(b"g").unwrap();
+    let mut status = 0;
+    // SAFETY: a child of ours.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
+
+/// A read is served after the server has stopped for a moment, which `signal` does to it.
+pub(crate) fn read_through_a_stop(device: &dyn Device, signal: impl Fn(i32)) {
+    let frames = Frames::new(SLOTS);
+    fill(device, &frames, 128).unwrap();
+    signal(libc::SIGSTOP);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| read_run(device, &frames, 64));
+        thread::sleep(Duration::from_millis(300));
+        assert!(!reading.is_finished(), "a stopped server answers");
+        signal(libc::SIGCONT);
+        assert_eq!(reading.join().unwrap(), Ok(()));
+    });
 }

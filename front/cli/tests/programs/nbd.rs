@@ -5,7 +5,7 @@ use crate::common::highwater;
 use crate::inputs::random_lines;
 use crate::packages::is_installed;
 use crate::place::{Place, note, program};
-use crate::remote::expect_line;
+use crate::remote::{expect_as_in_memory, expect_line, expect_whole, go_on_without};
 use crate::report::Report;
 use crate::run::Run;
 use crate::seal::{Waiting, without_limits};
@@ -146,24 +146,11 @@ fn sort_and_forks_on_an_export() {
     let sort = program("sort", &["-S", "64M", "--parallel=2", "text"]);
     let forks = place.c_program("forks", &["12"]);
     for (what, program, server, swap) in [
-        ("sort", &sort, &unix, unix.swap()),
-        ("sort, tier, TCP", &sort, &tcp, format!("tier:zram:4M+{}", tcp.swap())),
-        ("forks", &forks, &unix, unix.swap()),
+        ("sort, NBD", &sort, &unix, unix.swap()),
+        ("sort, tier, NBD, TCP", &sort, &tcp, format!("tier:zram:4M+{}", tcp.swap())),
+        ("forks, NBD", &forks, &unix, unix.swap()),
     ] {
-        let unlimited = place.run(program).expect_success(what);
-        let mut command = highwater();
-        command.args(["run", "--quiet", "--paged", "6M", "--swap", &swap, "--report"]);
-        command.arg(place.path("report.json")).arg("--").args(program).env("LC_ALL", "C");
-        let run = Run::of(&mut command, &place.path(""), "limited", TIME_LIMIT);
-        let run = run.expect_success(what);
-        let report = Report::read(&place.path("report.json"));
-        note(&format!(
-            "{what} on an export: {:.1} s; {}",
-            run.elapsed.as_secs_f64(),
-            report.figures()
-        ));
-        assert!(run.text() == unlimited.text() && run.errors.is_empty(), "{what}: {}", run.errors);
-        report.expect_swapping();
+        expect_as_in_memory(&place, what, program, &swap);
         server.await_nothing();
     }
 }
@@ -178,35 +165,22 @@ fn an_export_that_stops_or_comes_back_or_is_full_is_no_end() {
     let Some(mut server) = Server::start(&place) else { return };
     let waiting = Waiting::start(&place, &program, &server.swap(), &[]);
     server.signal(libc::SIGSTOP);
-    let ended = thread::scope(|scope| {
-        let going = scope.spawn(|| waiting.go_on());
-        thread::sleep(Duration::from_secs(1));
-        assert!(!going.is_finished(), "no page was on the server");
-        server.signal(libc::SIGCONT);
-        going.join().unwrap()
-    });
-    assert!(ended.status.success() && ended.errors.is_empty(), "{}", ended.errors);
-    assert_eq!(format!("filled\n{}", ended.output), expected);
+    let ended = go_on_without(waiting, Duration::from_secs(1), || server.signal(libc::SIGCONT));
+    expect_whole(&ended, &expected);
     server.await_nothing();
 
     let waiting = Waiting::start(&place, &program, &server.swap(), &[]);
     server.kill();
-    let ended = thread::scope(|scope| {
-        let going = scope.spawn(|| waiting.go_on());
-        thread::sleep(Duration::from_millis(300));
-        assert!(!going.is_finished(), "no page was on the server");
+    let ended = go_on_without(waiting, Duration::from_millis(300), || {
         server.restart(&[&error[..], FILE, &full].concat());
-        going.join().unwrap()
     });
-    assert!(ended.status.success() && ended.errors.is_empty(), "{}", ended.errors);
-    assert_eq!(format!("filled\n{}", ended.output), expected);
+    expect_whole(&ended, &expected);
 
     let second = format!("dir:{}:128M", place.path("").display());
     let waiting = Waiting::start(&place, &program, &server.swap(), &["--swap", &second]);
     File::create(server.dir.join("full")).unwrap();
     let ended = waiting.go_on();
-    assert!(ended.status.success() && ended.errors.is_empty(), "{}", ended.errors);
-    assert_eq!(format!("filled\n{}", ended.output), expected);
+    expect_whole(&ended, &expected);
     assert!(Report::read(&place.path("report.json")).number("/vmstat/swap_refused") > 0);
 }
 
