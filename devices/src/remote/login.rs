@@ -28,9 +28,9 @@ pub struct RemoteOptions {
     pub password_file: Option<PathBuf>,
     /// How long a server that does not answer is waited for.
     pub patience: Duration,
-    /// A file of the run that this process belongs to, by whose locks the processes of the run share
-    /// an export of NBD; not in the environment. `None`: this process and its children have servers
-    /// to themselves, and refuse those that are full or in use.
+    /// A file of the run that this process belongs to, by whose locks the processes of the run
+    /// share an export of NBD; not in the environment. `None`: this process and its children have
+    /// servers to themselves, and refuse those that are full or in use.
     pub run: Option<PathBuf>,
 }
 
