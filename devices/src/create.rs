@@ -40,6 +40,7 @@ pub(crate) fn create(spec: &Spec) -> Result<File, Reason> {
         Spec::Ram { .. }
         | Spec::Zram { .. }
         | Spec::Redis { .. }
+        | Spec::Nbd { .. }
         | Spec::Tier { .. }
         | Spec::Flaky { .. } => Err(io::Error::from_raw_os_error(libc::EINVAL)),
     };

@@ -52,6 +52,27 @@ pub enum Reason {
     UnknownHost,
     /// Another program than Redis or Valkey answers there.
     NotRedis,
+    /// Another program than an NBD server answers there.
+    NotNbd,
+    /// The server speaks an older protocol.
+    OldNbd,
+    /// The server has no such export.
+    NoExport,
+    /// The export is smaller than the device.
+    SmallExport {
+        /// Its size.
+        size: Bytes,
+    },
+    /// The export may not be written.
+    ReadOnlyExport,
+    /// The server talks over TLS only.
+    WantsTls,
+    /// A page is no whole number of the export's blocks, or longer than a request.
+    BlockSize,
+    /// The export holds something else than swap.
+    HoldsData,
+    /// Another session swaps to the export.
+    InUse,
     /// The server accepts no such user and password.
     Denied,
     /// The server drops keys when it is full.
@@ -126,11 +147,24 @@ impl fmt::Display for Reason {
             Reason::NotRedis => {
                 f.write_str("what answers there is neither a Redis nor a Valkey server")
             }
+            Reason::NotNbd => f.write_str("what answers there is no NBD server"),
+            Reason::OldNbd => f.write_str(
+                "the server speaks an old protocol (no fixed newstyle, or no NBD_OPT_GO)",
+            ),
+            Reason::NoExport => f.write_str("the server has no such export"),
+            Reason::SmallExport { size } => write!(f, "the export has only {size}"),
+            Reason::ReadOnlyExport => f.write_str("the export is read-only"),
+            Reason::WantsTls => f.write_str("the server wants TLS, which swap does not speak"),
+            Reason::BlockSize => f.write_str(
+                "a page of 4 KiB is no whole number of the export's blocks, or too long",
+            ),
+            Reason::HoldsData => f.write_str("the export holds data, and is never overwritten"),
+            Reason::InUse => f.write_str("another session swaps to this export"),
             Reason::Denied => f.write_str("the server accepts no such user and password"),
             Reason::Evicts => {
                 f.write_str("the server drops keys when it is full (its maxmemory-policy)")
             }
-            Reason::ServerFull => f.write_str("the server is full (its maxmemory)"),
+            Reason::ServerFull => f.write_str("the server is full"),
             Reason::Unwilling => {
                 f.write_str("the server is starting, or refuses commands that swap needs")
             }

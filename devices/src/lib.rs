@@ -11,7 +11,7 @@
 //!                 |   |- Tail         the last page of a file that existed, if it is partial
 //!                 |   |- Room         blocks of the file system, allocated before they are written
 //!                 |   '- plain        preadv and pwritev, without a ring (transfer)
-//!                 |- Redis            pages on a Redis or Valkey server (remote)
+//!                 |- Remote           pages on a server: Redis, Valkey, NBD (remote)
 //!                 |- Sealed           another device, encrypted and authenticated
 //!                 |- Flaky            another device, with injected faults, for tests
 //!                 |- Part             a range of another device
@@ -21,7 +21,8 @@
 //! **A new kind of device** touches three places. Its file implements the trait [`Device`]
 //! (`device.rs`; `ram.rs` is the shortest example). `spec.rs` gets a variant of [`Spec`] with its
 //! syntax: `KINDS`, `parse_kind`, `Display`, `Spec::size`. `open.rs` gets an arm in [`open_with`].
-//! The tests in `devices/tests` run over all specifications that they list.
+//! The tests in `devices/tests` run over all specifications that they list. A new protocol for
+//! servers implements `Store` instead of the trait (`remote/store.rs`).
 //!
 //! Locks: one per shard of Zram, one around the free blocks of each level of a Tier. Any number of
 //! threads use a device at once; beside those locks they share only the masks of rings, codecs and

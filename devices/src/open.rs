@@ -6,7 +6,7 @@ use crate::file::{FileDevice, Submission};
 use crate::flaky::{Faults, Flaky};
 use crate::part::Part;
 use crate::ram::Ram;
-use crate::remote::{Redis, RemoteOptions};
+use crate::remote::{RemoteOptions, nbd, redis};
 use crate::seal::{Seal, Sealed};
 use crate::spec::Spec;
 use crate::tier::Tier;
@@ -60,14 +60,15 @@ pub fn open_wrapped(
                 Seal::Off => file,
             }
         }
-        Spec::Redis { server, .. } => match options.seal {
-            Seal::On => Redis::open(spec, server, &options.remote)
-                .map(boxed)
-                .map(wrap)
-                .and_then(Sealed::new)
-                .map(boxed),
-            Seal::Off => Err(Reason::Unsealed),
-        },
+        Spec::Redis { .. } | Spec::Nbd { .. } if options.seal == Seal::Off => Err(Reason::Unsealed),
+        Spec::Redis { server, .. } => {
+            let device = redis::open(spec, server, &options.remote);
+            device.map(wrap).and_then(Sealed::new).map(boxed)
+        }
+        Spec::Nbd { server, export, .. } => {
+            let device = nbd::open(spec, server, export, &options.remote);
+            device.map(wrap).and_then(Sealed::new).map(boxed)
+        }
         Spec::Flaky { faults, device } => {
             let inject =
                 |device: Box<dyn Device>| flaky(device.into(), Arc::new(Faults::new(faults)));

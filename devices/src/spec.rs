@@ -1,9 +1,9 @@
 //! Specifications of devices: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
-//! `dir:PATH:SIZE`, `redis:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`, `tier:FAST+SLOW`; for tests
-//! also `flaky:FAULTS+SPEC`.
+//! `dir:PATH:SIZE`, `redis:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`, `nbd:HOST:PORT[/EXPORT]:SIZE`,
+//! `nbd+unix:PATH[:/EXPORT]:SIZE`, `tier:FAST+SLOW`; for tests also `flaky:FAULTS+SPEC`.
 
 use crate::flaky::FaultPlan;
-use crate::remote::Server;
+use crate::remote::{EXPORT_MAX, NBD_SIZE_MIN, Server};
 use crate::size::size;
 use highwater_units::Bytes;
 use std::fmt;
@@ -20,7 +20,9 @@ const SEPARATOR: char = ';';
 /// Slots of a `zram:` device for each page of its size.
 const ZRAM_SLOTS_PER_PAGE: u32 = 3;
 const KINDS: &str = "ram:SIZE, zram:SIZE[:lz4|zstd], file:PATH:SIZE, dir:PATH:SIZE, \
-                     redis:HOST:PORT:SIZE, redis+unix:PATH:SIZE, tier:FAST+SLOW";
+                     redis:HOST:PORT:SIZE, redis+unix:PATH:SIZE, \
+                     nbd:HOST:PORT[/EXPORT]:SIZE, nbd+unix:PATH[:/EXPORT]:SIZE, \
+                     tier:FAST+SLOW";
 /// Between the levels of a tier. The fast level has no path, so the path of the slow one may hold
 /// it.
 const LEVELS: char = '+';
@@ -63,6 +65,15 @@ pub enum Spec {
         /// Where it listens.
         server: Server,
         /// The most that the pages take, without what the server needs for them.
+        size: Bytes,
+    },
+    /// An export of an NBD server.
+    Nbd {
+        /// Where it listens.
+        server: Server,
+        /// The export's name; empty: the default one.
+        export: String,
+        /// How much of it is used, from its start.
         size: Bytes,
     },
     /// Two devices: pages that stay cold on the fast one are written back to the slow one.
@@ -113,9 +124,10 @@ impl Algorithm {
 
 impl Spec {
     /// Reads `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`, `dir:PATH:SIZE`,
-    /// `redis:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`, or `tier:FAST+SLOW` of one of the first two
-    /// and one of the others. SIZE is a number with a
-    /// binary unit (64M, 1.5G, 1GiB) and is cut to whole pages; PATH may contain ':' but no ';'.
+    /// `redis:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`, `nbd:HOST:PORT[/EXPORT]:SIZE`,
+    /// `nbd+unix:PATH[:/EXPORT]:SIZE`, or `tier:FAST+SLOW` of one of the first two and one of the
+    /// others. SIZE is a number with a binary unit (64M, 1.5G, 1GiB) and is cut to whole pages;
+    /// PATH may contain ':' but no ';', and that of NBD no ":/".
     ///
     /// # Errors
     /// What is wrong, in one line.
@@ -147,14 +159,15 @@ impl Spec {
             | Spec::Zram { .. }
             | Spec::File { .. }
             | Spec::Dir { .. }
-            | Spec::Redis { .. } => false,
+            | Spec::Redis { .. }
+            | Spec::Nbd { .. } => false,
         }
     }
 
     /// Whether it is one file or server, with faults or without.
     pub(crate) fn is_outside(&self) -> bool {
         match self {
-            Spec::File { .. } | Spec::Dir { .. } | Spec::Redis { .. } => true,
+            Spec::File { .. } | Spec::Dir { .. } | Spec::Redis { .. } | Spec::Nbd { .. } => true,
             Spec::Flaky { device, .. } => device.is_outside(),
             Spec::Ram { .. } | Spec::Zram { .. } | Spec::Tier { .. } => false,
         }
@@ -167,7 +180,8 @@ impl Spec {
             | Spec::Zram { size, .. }
             | Spec::File { size, .. }
             | Spec::Dir { size, .. }
-            | Spec::Redis { size, .. } => *size,
+            | Spec::Redis { size, .. }
+            | Spec::Nbd { size, .. } => *size,
             Spec::Tier { fast, slow } => Bytes(fast.size().0 + slow.size().0),
             Spec::Flaky { device, .. } => device.size(),
         }
@@ -187,7 +201,8 @@ impl Spec {
             | Spec::Zram { .. }
             | Spec::File { .. }
             | Spec::Dir { .. }
-            | Spec::Redis { .. } => vec![self],
+            | Spec::Redis { .. }
+            | Spec::Nbd { .. } => vec![self],
         }
     }
 
@@ -198,6 +213,9 @@ impl Spec {
     pub fn resolved(self) -> Result<Spec, String> {
         Ok(match self {
             Spec::Redis { server, size } => Spec::Redis { server: server.resolve()?, size },
+            Spec::Nbd { server, export, size } => {
+                Spec::Nbd { server: server.resolve()?, export, size }
+            }
             Spec::Tier { fast, slow } => Spec::Tier { fast, slow: Box::new(slow.resolved()?) },
             Spec::Flaky { faults, device } => {
                 Spec::Flaky { faults, device: Box::new(device.resolved()?) }
@@ -212,7 +230,11 @@ impl Spec {
             Spec::Tier { fast, slow } => return fast.pages().saturating_add(slow.pages()),
             Spec::Flaky { device, .. } => return device.pages(),
             Spec::Zram { .. } => u64::from(ZRAM_SLOTS_PER_PAGE),
-            Spec::Ram { .. } | Spec::File { .. } | Spec::Dir { .. } | Spec::Redis { .. } => 1,
+            Spec::Ram { .. }
+            | Spec::File { .. }
+            | Spec::Dir { .. }
+            | Spec::Redis { .. }
+            | Spec::Nbd { .. } => 1,
         };
         u32::try_from(self.size().pages() * per_page).unwrap_or(u32::MAX)
     }
@@ -229,6 +251,8 @@ fn parse_kind(text: &str) -> Result<Spec, String> {
         "redis" => parse_server(rest),
         "redis+unix" => parse_place(rest)
             .map(|(path, size)| Spec::Redis { server: Server::Unix { path }, size }),
+        "nbd" => parse_nbd(rest),
+        "nbd+unix" => parse_nbd_unix(rest),
         "tier" => parse_tier(rest),
         "flaky" => parse_flaky(rest),
         "" => Err(format!("kind missing (there are {KINDS})")),
@@ -246,7 +270,7 @@ fn parse_tier(text: &str) -> Result<Spec, String> {
             Ok(Spec::Tier { fast: Box::new(fast), slow: Box::new(slow) })
         }
         (Spec::Ram { .. } | Spec::Zram { .. }, false) => {
-            Err("the slow level is file:, dir: or redis:".into())
+            Err("the slow level is file:, dir:, redis: or nbd:".into())
         }
         _ => Err("the fast level is ram: or zram:".into()),
     }
@@ -282,6 +306,33 @@ fn parse_server(text: &str) -> Result<Spec, String> {
     let (server, size) = text.rsplit_once(':').ok_or("size missing (HOST:PORT:SIZE)")?;
     let size = parse_size(size)?;
     Ok(Spec::Redis { server: Server::parse_tcp(server)?, size })
+}
+
+fn parse_nbd(text: &str) -> Result<Spec, String> {
+    let (place, size) = text.rsplit_once(':').ok_or("size missing (HOST:PORT[/EXPORT]:SIZE)")?;
+    let (server, export) = place.split_once('/').unwrap_or((place, ""));
+    nbd(Server::parse_tcp(server)?, export, parse_size(size)?)
+}
+
+fn parse_nbd_unix(text: &str) -> Result<Spec, String> {
+    let (path, size) = parse_place(text)?;
+    let place = path.to_string_lossy();
+    let (path, export) = place.rsplit_once(":/").unwrap_or((&place, ""));
+    if path.is_empty() {
+        return Err("path missing (PATH[:/EXPORT]:SIZE)".to_owned());
+    }
+    nbd(Server::Unix { path: path.into() }, export, size)
+}
+
+fn nbd(server: Server, export: &str, size: Bytes) -> Result<Spec, String> {
+    if size < NBD_SIZE_MIN {
+        return Err(format!("size {} is under {NBD_SIZE_MIN}", Exact(size)));
+    }
+    if export.len() > EXPORT_MAX || export.contains([SEPARATOR, '\0']) {
+        let most = "bytes, or has ';' or a zero byte";
+        return Err(format!("the export's name is longer than {EXPORT_MAX} {most}"));
+    }
+    Ok(Spec::Nbd { server, export: export.to_owned(), size })
 }
 
 /// A specification for a message, without what may be a password.
@@ -344,6 +395,14 @@ impl fmt::Display for Spec {
                 place(f, "redis+unix", path, size)
             }
             Spec::Redis { server, size } => write!(f, "redis:{server}:{}", Exact(*size)),
+            Spec::Nbd { server, export, size } => {
+                let (kind, slash) = match server {
+                    Server::Tcp { .. } => ("nbd", "/"),
+                    Server::Unix { .. } => ("nbd+unix", ":/"),
+                };
+                let slash = if export.is_empty() { "" } else { slash };
+                write!(f, "{kind}:{server}{slash}{export}:{}", Exact(*size))
+            }
             Spec::Tier { fast, slow } => write!(f, "tier:{fast}{LEVELS}{slow}"),
             Spec::Flaky { faults, device } => write!(f, "flaky:{faults}{LEVELS}{device}"),
         }
@@ -351,167 +410,5 @@ impl fmt::Display for Spec {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use highwater_units::Prng;
-
-    fn dir(path: &str, size: u64) -> Spec {
-        Spec::Dir { path: path.into(), size: Bytes(size) }
-    }
-
-    fn redis(host: &str, port: u16) -> Spec {
-        let server = Server::Tcp { host: host.to_owned(), port };
-        Spec::Redis { server, size: Bytes(2 << 20) }
-    }
-
-    #[test]
-    fn kinds_and_sizes_are_read() {
-        let file = Spec::File { path: "/a/b".into(), size: Bytes(3 << 29) };
-        let zram = |algorithm| Spec::Zram { size: Bytes(64 << 20), algorithm };
-        for (text, spec) in [
-            ("ram:64M", Spec::Ram { size: Bytes(64 << 20) }),
-            ("ram:1GiB", Spec::Ram { size: Bytes(1 << 30) }),
-            ("ram:16T", Spec::Ram { size: Bytes(1 << 44) }),
-            ("ram:1048577", Spec::Ram { size: Bytes(1 << 20) }),
-            ("zram:64M", zram(Algorithm::Lz4)),
-            ("zram:64M:lz4", zram(Algorithm::Lz4)),
-            ("zram:64M:zstd", zram(Algorithm::Zstd)),
-            ("file:/a/b:1.5G", file),
-            ("dir:relative:1MB", dir("relative", 1 << 20)),
-            (
-                "tier:zram:64M+dir:/a+b:2M",
-                Spec::Tier {
-                    fast: Box::new(zram(Algorithm::Lz4)),
-                    slow: Box::new(dir("/a+b", 2 << 20)),
-                },
-            ),
-            ("dir:/with:colon:2m", dir("/with:colon", 2 << 20)),
-            ("redis:cache.lan:6379:2M", redis("cache.lan", 6379)),
-            ("redis:127.0.0.1:1:2M", redis("127.0.0.1", 1)),
-            ("redis:[::1]:65535:2M", redis("::1", 65535)),
-            (
-                "redis+unix:/run/a:b.sock:2M",
-                Spec::Redis {
-                    server: Server::Unix { path: "/run/a:b.sock".into() },
-                    size: Bytes(2 << 20),
-                },
-            ),
-            (
-                "tier:ram:2M+redis+unix:/x:2M",
-                Spec::Tier {
-                    fast: Box::new(Spec::Ram { size: Bytes(2 << 20) }),
-                    slow: Box::new(Spec::Redis {
-                        server: Server::Unix { path: "/x".into() },
-                        size: Bytes(2 << 20),
-                    }),
-                },
-            ),
-            ("dir:/a b/c:2048k", dir("/a b/c", 2 << 20)),
-        ] {
-            assert_eq!(Spec::parse(text), Ok(spec), "{text}");
-        }
-    }
-
-    #[test]
-    fn errors_are_one_line_and_say_what_is_wrong() {
-        for (text, part) in [
-            ("", "kind missing (there are ram:SIZE, zram:SIZE[:lz4|zstd], "),
-            ("disk:/a:1G", "unknown kind \"disk\" (there are ram:SIZE, "),
-            ("RAM:1G", "unknown kind \"RAM\""),
-            ("zram:", "size missing"),
-            ("zram:64M:", "unknown algorithm \"\" (there are lz4, zstd)"),
-            ("zram:64M:gzip", "unknown algorithm \"gzip\" (there are lz4, zstd)"),
-            ("zram:lz4:64M", "unknown algorithm \"64M\""),
-            ("zram:64M:lz4:9", "unknown algorithm \"lz4:9\""),
-            ("zram:1K", "under 1 MiB"),
-            ("ram:64M:zstd", "bad size \"64M:zstd\""),
-            ("tier:", "slow level missing (FAST+SLOW)"),
-            ("tier:ram:1G", "slow level missing (FAST+SLOW)"),
-            ("tier:ram:1G+", "slow level: kind missing"),
-            ("tier:+dir:/a:1G", "fast level: kind missing"),
-            ("tier:ram:1K+dir:/a:1G", "fast level: size 1K is under 1 MiB"),
-            ("tier:zram:1G:gzip+dir:/a:1G", "fast level: unknown algorithm \"gzip\""),
-            ("tier:dir:/a:1G+ram:1G", "the fast level is ram: or zram:"),
-            ("tier:ram:1G+zram:1G", "the slow level is file:, dir: or redis:"),
-            ("tier:ram:1G+tier:ram:1G+dir:/a:1G", "the slow level is file:, dir: or redis:"),
-            ("redis:", "size missing (HOST:PORT:SIZE)"),
-            ("redis:host:1G", "port missing (HOST:PORT:SIZE)"),
-            ("redis:host:port:1G", "port \"port\" is not a number to 65535"),
-            ("redis:host:65536:1G", "port \"65536\" is not a number to 65535"),
-            ("redis:host:0:1G", "port 0 is none"),
-            ("redis::6379:1G", "host missing (HOST:PORT:SIZE)"),
-            ("redis:::1:6379:1G", "an IPv6 address is in brackets: [::1]"),
-            ("redis:a/b:6379:1G", "bad host \"a/b\""),
-            ("redis:host:6379:", "size missing"),
-            ("redis:host:6379:1G:x", "bad size \"x\""),
-            ("redis:me:sesame@host:6379:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
-            ("tier:ram:1G+redis:sesame@host:6379:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
-            ("redis+unix::1G", "path missing"),
-            ("redis+unix:/run/x.sock", "size missing (PATH:SIZE)"),
-            ("redis+unix:sesame@/run/x.sock:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
-            ("tier:ram:1G+dir:/a", "slow level: size missing (PATH:SIZE)"),
-            ("ram", "size missing"),
-            ("ram:", "size missing"),
-            ("dir:/a", "size missing (PATH:SIZE)"),
-            ("file:/a:", "size missing"),
-            ("dir::1G", "path missing"),
-            ("ram:much", "bad size \"much\""),
-            ("ram:-1G", "bad size \"-1G\""),
-            ("dir:/a:b", "bad size \"b\""),
-            ("ram:1023K", "size 1023K is under 1 MiB"),
-            ("ram:0", "is under 1 MiB"),
-            ("ram:17T", "size 17T is over 16 TiB"),
-            ("ram:17592186044417", "is over 16 TiB"),
-            ("ram:99999999999999999999T", "bad size"),
-            ("dir:/a;b:1G", "may not contain ';'"),
-            ("dir:/a\nb:x", "\\n"),
-            ("flaky:read=once+ram:1G", "for the tests of highwater-lab"),
-            ("tier:ram:1G+flaky:read=once+dir:/a:1G", "for the tests of highwater-lab"),
-            ("flaky:read=once", "device missing (FAULTS+SPEC)"),
-            ("flaky:fire=once+ram:1G", "unknown fault \"fire\""),
-            ("flaky:read=once+tier:ram:1G+dir:/a:1G", "injected into a level"),
-            ("tier:flaky:read=once+ram:1G", "fast level: device missing"),
-        ] {
-            let error = Spec::parse(text).unwrap_err();
-            assert!(error.contains(part) && error.lines().count() == 1, "{text:?}: {error}");
-            assert!(!error.contains("sesame"), "{error}");
-        }
-    }
-
-    #[test]
-    fn random_specs_round_trip_through_text() {
-        let mut random = Prng::new(1);
-        for _ in 0..2_000 {
-            let shift = random.below(24);
-            let pages = (random.below(1 << 32) + 1) >> shift << random.below(shift + 1);
-            let size = Bytes::of_pages(pages.max(256));
-            let path = PathBuf::from(format!("/x:{}", random.below(9)));
-            let spec = match random.below(10) {
-                0 => Spec::Ram { size },
-                1 => Spec::Zram { size, algorithm: Algorithm::Lz4 },
-                2 => Spec::Zram { size, algorithm: Algorithm::Zstd },
-                3 => Spec::File { path, size },
-                4 => Spec::Dir { path, size },
-                5 => flaky(&mut random, Spec::Ram { size }),
-                6 => Spec::Redis { server: Server::Unix { path }, size },
-                7 => redis(["localhost", "::1", "10.0.0.1"][random.below(3) as usize], 7),
-                8 => Spec::Tier {
-                    fast: Box::new(Spec::Ram { size }),
-                    slow: Box::new(flaky(&mut random, Spec::File { path, size: SIZE_MIN })),
-                },
-                _ => Spec::Tier {
-                    fast: Box::new(Spec::Zram { size, algorithm: Algorithm::Zstd }),
-                    slow: Box::new(Spec::Dir { path, size: SIZE_MIN }),
-                },
-            };
-            let text = spec.to_string();
-            assert_eq!(Spec::parse(&text).is_err(), spec.is_flaky(), "{text}");
-            assert_eq!(Spec::parse_with(&text, Injection::Allowed), Ok(spec));
-        }
-    }
-
-    fn flaky(random: &mut Prng, device: Spec) -> Spec {
-        let plan = format!("lost={},after={}", 1 + random.below(999), random.below(99));
-        Spec::Flaky { faults: FaultPlan::parse(&plan).unwrap(), device: Box::new(device) }
-    }
-}
+#[path = "spec_tests.rs"]
+mod tests;

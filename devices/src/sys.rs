@@ -11,6 +11,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 
@@ -162,6 +163,68 @@ pub(crate) unsafe fn transfer(
 /// The system's error number: there are none, or the file system cannot do it.
 pub(crate) fn take_room(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), i32> {
     fallocate(file, FallocateFlags::empty(), offset, len).map_err(Errno::raw_os_error)
+}
+
+/// Locks of a range of a file, for its open file description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lock {
+    /// No other has any.
+    Exclusive,
+    /// No other has an exclusive one.
+    Shared,
+    None,
+}
+
+/// Sets the lock of a range. Waits for a shared one: exclusive ones in its way are held for a
+/// moment.
+///
+/// # Errors
+/// The system's error number: EAGAIN, if others' locks forbid an exclusive one.
+pub(crate) fn set_lock(
+    file: BorrowedFd<'_>,
+    lock: Lock,
+    from: u64,
+    length: u64,
+) -> Result<(), i32> {
+    let command = match lock {
+        Lock::Shared => libc::F_OFD_SETLKW,
+        Lock::Exclusive | Lock::None => libc::F_OFD_SETLK,
+    };
+    file_lock(file, command, lock, from, length).map(drop)
+}
+
+/// One of the ranges with locks that forbid an exclusive one; `None`: nothing does.
+pub(crate) fn find_lock(file: BorrowedFd<'_>, from: u64, length: u64) -> Option<Range<u64>> {
+    let found = file_lock(file, libc::F_OFD_GETLK, Lock::Exclusive, from, length).ok()?;
+    let start = found.l_start as u64;
+    (i32::from(found.l_type) != libc::F_UNLCK).then_some(start..start + found.l_len as u64)
+}
+
+fn file_lock(
+    file: BorrowedFd<'_>,
+    command: libc::c_int,
+    lock: Lock,
+    from: u64,
+    length: u64,
+) -> Result<libc::flock, i32> {
+    let kind = match lock {
+        Lock::Exclusive => libc::F_WRLCK,
+        Lock::Shared => libc::F_RDLCK,
+        Lock::None => libc::F_UNLCK,
+    };
+    let mut range = libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: from as i64,
+        l_len: length as i64,
+        l_pid: 0,
+    };
+    // SAFETY: the kernel reads and writes the one value.
+    let done = unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), command, &raw mut range) };
+    match done {
+        0 => Ok(range),
+        _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
+    }
 }
 
 /// The error of a failed transfer for the manager. ENOMEM on a write: the file is in memory (or

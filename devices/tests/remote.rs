@@ -2,13 +2,16 @@
 
 mod common;
 
-use common::{Frames, random_batch, read, write};
+use common::Frames;
+use common::check::{
+    SIZE, SLOTS, TIME_LIMIT, await_that, fill, read_on_in_a_child, read_run, read_through_a_stop,
+    use_blocks, use_by_threads,
+};
 use highwater_devices::{
     Device, OpenOptions, Reason, RemoteOptions, Seal, Secret, Spec, open_with,
 };
+use highwater_platform::IoError;
 use highwater_platform::testing::skip_or_fail;
-use highwater_platform::{Direction, Io, IoError};
-use highwater_units::{Bytes, Order, Pfn, Prng};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -16,10 +19,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const SIZE: Bytes = Bytes(8 << 20);
-const SLOTS: u32 = 2048;
-/// Far above what any step takes.
-const TIME_LIMIT: Duration = Duration::from_secs(30);
 /// Keys of a session without pages: the count of its holders.
 const HOLDERS: &str = ":1";
 
@@ -45,11 +44,9 @@ impl Server {
             skip_or_fail("redis-server is not installed");
             return None;
         };
-        let began = Instant::now();
-        while UnixStream::connect(dir.path().join("socket")).is_err() {
-            assert!(began.elapsed() < TIME_LIMIT, "redis-server does not answer");
-            thread::sleep(Duration::from_millis(5));
-        }
+        await_that("redis-server answers", || {
+            UnixStream::connect(dir.path().join("socket")).is_ok()
+        });
         Some(process)
     }
 
@@ -80,11 +77,7 @@ impl Server {
 
     /// Waits until the server has so many keys.
     fn await_keys(&self, count: &str) {
-        let began = Instant::now();
-        while self.ask("DBSIZE") != count {
-            assert!(began.elapsed() < TIME_LIMIT, "{} keys", self.ask("DBSIZE"));
-            thread::sleep(Duration::from_millis(5));
-        }
+        await_that("keys are deleted", || self.ask("DBSIZE") == count);
     }
 
     fn signal(&self, signal: i32) {
@@ -105,114 +98,13 @@ impl Drop for Server {
     }
 }
 
-/// A device with a model of its contents.
-struct Check<'a> {
-    device: &'a dyn Device,
-    frames: &'a Frames,
-    first: u32,
-    own: Vec<Pfn>,
-    model: Vec<u64>,
-    random: Prng,
-}
-
-impl<'a> Check<'a> {
-    /// Of `slots` slots from `first` on, by as many frames.
-    fn new(device: &'a dyn Device, frames: &'a Frames, first: u32, slots: u32) -> Check<'a> {
-        let own = (first..first + slots).map(Pfn).collect();
-        let (model, random) = (vec![0; slots as usize], Prng::new(first.into()));
-        Check { device, frames, first, own, model, random }
-    }
-
-    fn step(&mut self) {
-        let slots = self.model.len() as u32;
-        let start = self.random.below(slots.into()) as u32;
-        let most = 1 + self.random.below(self.own.len() as u64) as usize;
-        let mut batch =
-            random_batch(&mut self.random, self.first + start, slots - start, &self.own[..most]);
-        let pages: Vec<(u32, Pfn)> =
-            batch.iter().flat_map(|io| (io.slot..).zip(io.frames.iter())).collect();
-        let direction = match self.random.below(5) {
-            0 => {
-                let slot = self.random.below(slots.into()) as u32;
-                let count = 1 + self.random.below(u64::from(slots - slot)) as u32;
-                self.device.discard(self.first + slot, count);
-                let freed = slot as usize..(slot + count) as usize;
-                return self.model[freed].fill(0);
-            }
-            1 | 2 => Direction::Write,
-            _ => Direction::Read,
-        };
-        for (slot, pfn) in &pages {
-            let seed = self.random.next_u64() | 1;
-            self.frames.fill(*pfn, seed);
-            if direction == Direction::Write {
-                self.model[(slot - self.first) as usize] = seed;
-            }
-        }
-        self.transfer(direction, &mut batch);
-        assert!(batch.iter().all(|io| io.result == Ok(())), "{direction:?}");
-        for (slot, pfn) in pages {
-            let expected = self.model[(slot - self.first) as usize];
-            // A freed slot reads as anything.
-            assert!(expected == 0 || self.frames.holds(pfn, expected), "slot {slot}");
-        }
-    }
-
-    /// At once, or with the wait apart.
-    fn transfer(&mut self, direction: Direction, batch: &mut [Io]) {
-        let arena = self.frames.arena();
-        if self.random.percent(50) {
-            // SAFETY: the frames are populated, and the test keeps others off them.
-            return unsafe { self.device.read_or_write(arena, direction, batch) };
-        }
-        // SAFETY: as above.
-        if let Some(started) = unsafe { self.device.start(arena, direction, batch) } {
-            while self.random.percent(50) && !self.device.is_over(&started) {}
-            // SAFETY: as above; the batch that was started.
-            unsafe { self.device.finish(arena, started, batch) };
-        }
-    }
-}
-
-/// Fills the slots from 0 on, in runs of 16.
-fn fill(device: &dyn Device, frames: &Frames, slots: u32) -> Result<(), IoError> {
-    for first in (0..slots).step_by(16) {
-        (first..first + 16).for_each(|slot| frames.fill(Pfn(slot), slot.into()));
-        let mut batch = [Io::new(first, (first..first + 16).map(Pfn).collect())];
-        write(device, frames, &mut batch);
-        batch[0].result?;
-    }
-    Ok(())
-}
-
-/// Reads a run of 16 slots that [`fill`] has written.
-fn read_run(device: &dyn Device, frames: &Frames, first: u32) -> Result<(), IoError> {
-    (first..first + 16).for_each(|slot| frames.fill(Pfn(slot), 0xdead));
-    let mut batch = [Io::new(first, (first..first + 16).map(Pfn).collect())];
-    read(device, frames, &mut batch);
-    batch[0].result?;
-    assert!((first..first + 16).all(|slot| frames.holds(Pfn(slot), slot.into())), "run {first}");
-    Ok(())
-}
-
 #[test]
 fn threads_find_what_they_wrote_while_the_server_drops_their_connections() {
     let Some(server) = Server::start(&[]) else { return };
     let device = server.open(TIME_LIMIT).unwrap();
-    let keeper = device.thread().map(|body| thread::spawn(body)).expect("a keeper");
+    let keeper = device.thread().map(thread::spawn).expect("a keeper");
     assert!(device.thread().is_none());
-    let frames = Frames::new(SLOTS);
-    thread::scope(|scope| {
-        let check = |index| Check::new(&*device, &frames, index * SLOTS / 4, SLOTS / 4);
-        let threads: Vec<_> = (0..4)
-            .map(check)
-            .map(|mut check| scope.spawn(move || (0..150).for_each(|_| check.step())))
-            .collect();
-        while threads.iter().any(|thread| !thread.is_finished()) {
-            server.ask("CLIENT KILL TYPE normal");
-            thread::sleep(Duration::from_millis(20));
-        }
-    });
+    use_by_threads(&*device, 150, || drop(server.ask("CLIENT KILL TYPE normal")));
     let lifetime: u32 = server.ask("EVAL \"return redis.call('ttl', redis.call('randomkey'))\" 0")
         [1..]
         .parse()
@@ -238,20 +130,7 @@ fn a_tier_over_a_server_has_the_threads_of_both() {
 fn blocks_and_slots_that_were_never_written() {
     let Some(server) = Server::start(&[]) else { return };
     let device = server.open(TIME_LIMIT).unwrap();
-    let frames = Frames::new(512);
-    (0..512).for_each(|frame| frames.fill(Pfn(frame), frame.into()));
-    let block = || [Io::block(700, Pfn(0), Order::LARGE)];
-    let mut batch = block();
-    write(&*device, &frames, &mut batch);
-    assert_eq!(batch[0].result, Ok(()));
-    (0..512).for_each(|frame| frames.fill(Pfn(frame), 0xdead));
-    read(&*device, &frames, &mut batch);
-    assert_eq!(batch[0].result, Ok(()));
-    assert!((0..512).all(|frame| frames.holds(Pfn(frame), frame.into())));
-    let mut batch = [Io::new(699, (0..2).map(Pfn).collect())];
-    read(&*device, &frames, &mut batch);
-    assert_eq!(batch[0].result, Ok(()));
-    assert!(frames.holds(Pfn(0), 0) && frames.holds(Pfn(1), 0));
+    use_blocks(&*device);
     device.vacate();
     server.await_keys(HOLDERS);
 }
@@ -259,39 +138,7 @@ fn blocks_and_slots_that_were_never_written() {
 #[test]
 fn a_forked_child_reads_on_after_its_parent_has_ended() {
     let Some(server) = Server::start(&[]) else { return };
-    let device = server.open(TIME_LIMIT).unwrap();
-    let frames = Frames::new(SLOTS);
-    fill(&*device, &frames, 64).unwrap();
-    let (mut here, mut there) = UnixStream::pair().unwrap();
-    device.pause();
-    // SAFETY: the child makes system calls and allocates, and leaves by _exit.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // So that the child ends with its parent.
-        drop(here);
-        let inherited = device.inherit();
-        there.write_all(b"r").unwrap();
-        there.read_exact(&mut [0]).unwrap();
-        drop(device);
-        let right = (0..64).step_by(16).all(|run| read_run(&*inherited, &frames, run) == Ok(()));
-        let mut refused = [Io::new(0, [Pfn(0)].into_iter().collect())];
-        write(&*inherited, &frames, &mut refused);
-        let refused = refused[0].result == Err(IoError::Failed(libc::EROFS));
-        drop(inherited);
-        // SAFETY: ends the child without running what belongs to the parent.
-        unsafe { libc::_exit(i32::from(!(right && refused))) };
-    }
-    device.resume();
-    here.read_exact(&mut [0]).unwrap();
-    assert_eq!(server.ask("DBSIZE"), ":2");
-    device.forget();
-    assert_eq!(read_run(&*device, &frames, 0), Err(IoError::Failed(libc::ESHUTDOWN)));
-    assert_eq!(server.ask("DBSIZE"), ":2", "the child needs the pages");
-    here.write_all(b"g").unwrap();
-    let mut status = 0;
-    // SAFETY: a child of ours.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
+    read_on_in_a_child(server.open(TIME_LIMIT).unwrap(), || server.ask("DBSIZE") == ":2");
     server.await_keys(":0");
 }
 
@@ -299,16 +146,7 @@ fn a_forked_child_reads_on_after_its_parent_has_ended() {
 fn a_server_that_stops_for_a_moment_is_waited_for() {
     let Some(server) = Server::start(&[]) else { return };
     let device = server.open(TIME_LIMIT).unwrap();
-    let frames = Frames::new(SLOTS);
-    fill(&*device, &frames, 128).unwrap();
-    server.signal(libc::SIGSTOP);
-    thread::scope(|scope| {
-        let reading = scope.spawn(|| read_run(&*device, &frames, 64));
-        thread::sleep(Duration::from_millis(300));
-        assert!(!reading.is_finished(), "a stopped server answers");
-        server.signal(libc::SIGCONT);
-        assert_eq!(reading.join().unwrap(), Ok(()));
-    });
+    read_through_a_stop(&*device, |signal| server.signal(signal));
 }
 
 #[test]

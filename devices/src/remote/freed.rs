@@ -85,6 +85,12 @@ impl Freed {
         })
     }
 
+    /// Whether no slot of a group is to be deleted.
+    pub(super) fn is_empty(&self, group: u32) -> bool {
+        let words = group as usize * WORDS..(group as usize + 1) * WORDS;
+        self.freed[words].iter().all(|word| word.load(SeqCst) == 0)
+    }
+
     /// The server has deleted the slots of a group, or was not asked to.
     pub(super) fn gone(&self, group: u32) {
         let words = group as usize * WORDS..(group as usize + 1) * WORDS;
@@ -132,6 +138,7 @@ mod tests {
                     let of_group = |slot: &u32| slot / GROUP == group;
                     assert!(taken.iter().copied().eq(model.iter().copied().filter(of_group)));
                     model.retain(|slot| !of_group(slot));
+                    assert!(freed.is_empty(group));
                     freed.gone(group);
                 }
                 1 => {
@@ -141,6 +148,7 @@ mod tests {
                 _ => {
                     freed.add(slot);
                     model.insert(slot);
+                    assert!(!freed.is_empty(slot / GROUP));
                 }
             }
         }

@@ -1,13 +1,12 @@
-//! The thread of a device on a server: deletes freed pages, and extends the lifetime of the others.
+//! The thread of a device on a server: deletes freed pages, and tells that others are in use.
 
 use crate::remote::shared::Shared;
+use crate::remote::store::Store;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Lifetimes are extended so often: well before their end.
-const EXTENSION: Duration = Duration::from_secs(200);
 
 /// The body of a thread.
 pub(super) type Body = Box<dyn FnOnce() + Send>;
@@ -25,7 +24,7 @@ struct Control {
 }
 
 impl Keeper {
-    pub(super) fn new(shared: &Arc<Shared>) -> Keeper {
+    pub(super) fn new<S: Store>(shared: &Arc<Shared<S>>) -> Keeper {
         let control = Arc::new(Control::default());
         let (own, shared) = (control.clone(), shared.clone());
         let body: Body = Box::new(move || own.run(&shared));
@@ -50,13 +49,13 @@ impl Keeper {
 }
 
 impl Control {
-    fn run(&self, shared: &Shared) {
-        let mut extended = Instant::now();
+    fn run<S: Store>(&self, shared: &Shared<S>) {
+        let mut refreshed = Instant::now();
         while !self.rest() {
             shared.delete_freed();
-            if extended.elapsed() >= EXTENSION {
-                shared.extend();
-                extended = Instant::now();
+            if refreshed.elapsed() >= S::REFRESH {
+                shared.refresh();
+                refreshed = Instant::now();
             }
         }
     }

@@ -4,45 +4,49 @@
 //! waited for: a thread that waits for a place never has another one that it must give back first.
 
 use crate::places::{Places, Taken};
-use crate::remote::link::{BYTES, Identity, Link};
-use crate::remote::login::Login;
-use crate::remote::server::Server;
+use crate::remote::store::{Connection, Store};
+use crate::remote::stream::BYTES;
 use crate::remote::verdict::Problem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The most connections.
-const PLACES: usize = 32;
-/// Places for requests that are finished later.
-const LATER_MAX: usize = PLACES - 8;
+pub(super) const PLACES: usize = 32;
+/// Places that requests which are finished later leave to the others.
+const OTHERS: usize = 8;
 /// Between two looks for a free place.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// The connections.
-pub(super) struct Links {
-    places: Places<Seat>,
+pub(super) struct Links<L: Connection> {
+    places: Places<Seat<L>>,
     made: AtomicU32,
     closed: AtomicBool,
 }
 
 /// A place: its connection, once there is one.
-#[derive(Default)]
-struct Seat {
-    link: Option<Link>,
+struct Seat<L: Connection> {
+    link: Option<L>,
     /// A connection whose requests may be carried out later.
-    earlier: Option<Identity>,
+    earlier: Option<L::Name>,
 }
 
-impl Links {
-    pub(super) fn new() -> Links {
+impl<L: Connection> Default for Seat<L> {
+    fn default() -> Seat<L> {
+        Seat { link: None, earlier: None }
+    }
+}
+
+impl<L: Connection> Links<L> {
+    pub(super) fn new() -> Links<L> {
         let (made, closed) = (AtomicU32::new(0), AtomicBool::new(false));
         Links { places: Places::new(), made, closed }
     }
 
-    /// A place, as soon as one is free; `None` once they are closed.
-    pub(super) fn take(&self) -> Option<Held<'_>> {
+    /// A place of the first `most`, as soon as one is free; `None` once they are closed.
+    pub(super) fn take(&self, most: usize) -> Option<Held<'_, L>> {
         while !self.closed.load(Relaxed) {
-            match self.places.try_take(PLACES) {
+            match self.places.try_take(most) {
                 Some(seat) => return Some(Held { made: &self.made, seat }),
                 None => std::thread::sleep(LOOK),
             }
@@ -50,31 +54,40 @@ impl Links {
         None
     }
 
-    /// A place for requests that are finished later; `None`: all are taken.
-    pub(super) fn take_for_later(&self) -> Option<Held<'_>> {
-        self.places.try_take(LATER_MAX).map(|seat| Held { made: &self.made, seat })
+    /// A place of the first `most` for requests that are finished later; `None`: all are taken.
+    pub(super) fn take_for_later(&self, most: usize) -> Option<Held<'_, L>> {
+        self.places
+            .try_take(most.saturating_sub(OTHERS))
+            .map(|seat| Held { made: &self.made, seat })
     }
 
     /// The place that was left under this number.
-    pub(super) fn back(&self, index: u32) -> Held<'_> {
+    pub(super) fn back(&self, index: u32) -> Held<'_, L> {
         Held { made: &self.made, seat: self.places.back(index) }
     }
 
-    /// Gives no place from now on, and waits until all are free, or for `most`.
-    pub(super) fn close(&self, most: Duration) {
+    /// Gives no place from now on, and waits until all are free, or for `most`. Returns the first.
+    pub(super) fn close(&self, most: Duration) -> Option<Held<'_, L>> {
         self.closed.store(true, Relaxed);
         let began = Instant::now();
+        let mut first = None;
         let mut taken = 0;
         while taken < PLACES && began.elapsed() < most {
             match self.places.try_take(PLACES) {
-                Some(seat) => {
+                Some(mut seat) => {
+                    taken += 1;
+                    if first.is_none() {
+                        first = Some(Held { made: &self.made, seat });
+                        continue;
+                    }
+                    seat.link.iter_mut().for_each(L::disconnect);
                     // It stays taken.
                     let _ = seat.leave();
-                    taken += 1;
                 }
                 None => std::thread::sleep(LOOK),
             }
         }
+        first
     }
 
     /// In a process that has a copy of the memory and not of the descriptors, when no place is
@@ -91,38 +104,38 @@ impl Links {
 }
 
 /// A place that a request holds.
-pub(super) struct Held<'a> {
+pub(super) struct Held<'a, L: Connection> {
     /// Counts connections that were made.
     made: &'a AtomicU32,
-    seat: Taken<'a, Seat>,
+    seat: Taken<'a, Seat<L>>,
 }
 
-impl Held<'_> {
+impl<L: Connection> Held<'_, L> {
     /// The connection; makes one if there is none.
-    pub(super) fn link(&mut self, server: &Server, login: &Login) -> Result<&mut Link, Problem> {
+    pub(super) fn link<S: Store<Link = L>>(&mut self, store: &S) -> Result<&mut L, Problem> {
         let seat = &mut *self.seat;
         if seat.link.is_none() {
-            let mut link = Link::open(server, login)?;
+            let mut link = store.connect()?;
             if let Some(earlier) = seat.earlier {
                 link.bury(earlier)?;
             } else {
                 self.made.fetch_add(1, Relaxed);
             }
-            seat.earlier = Some(link.identity);
+            seat.earlier = Some(link.name());
             seat.link = Some(link);
         }
         Ok(seat.link.as_mut().expect("made above"))
     }
 
     /// The connection, if there is one.
-    pub(super) fn open(&mut self) -> Option<&mut Link> {
+    pub(super) fn open(&mut self) -> Option<&mut L> {
         self.seat.link.as_mut()
     }
 
     /// Puts a connection there.
-    pub(super) fn put(&mut self, link: Link) {
+    pub(super) fn put(&mut self, link: L) {
         self.made.fetch_add(1, Relaxed);
-        *self.seat = Seat { earlier: Some(link.identity), link: Some(link) };
+        *self.seat = Seat { earlier: Some(link.name()), link: Some(link) };
     }
 
     /// Closes the connection.

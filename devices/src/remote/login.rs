@@ -28,6 +28,10 @@ pub struct RemoteOptions {
     pub password_file: Option<PathBuf>,
     /// How long a server that does not answer is waited for.
     pub patience: Duration,
+    /// A file of the run that this process belongs to, by whose locks the processes of the run
+    /// share an export of NBD; not in the environment. `None`: this process and its children have
+    /// servers to themselves, and refuse those that are full or in use.
+    pub run: Option<PathBuf>,
 }
 
 /// Text that no message shows.
@@ -43,7 +47,7 @@ impl fmt::Debug for Secret {
 impl Default for RemoteOptions {
     fn default() -> RemoteOptions {
         let patience = PATIENCE_DEFAULT;
-        RemoteOptions { user: None, password: None, password_file: None, patience }
+        RemoteOptions { user: None, password: None, password_file: None, patience, run: None }
     }
 }
 
@@ -65,6 +69,7 @@ impl RemoteOptions {
             password: text(PASSWORD)?.map(Secret),
             password_file: var(PASSWORD_FILE).filter(|file| !file.is_empty()).map(PathBuf::from),
             patience: patience.transpose()?.unwrap_or(PATIENCE_DEFAULT),
+            run: None,
         })
     }
 

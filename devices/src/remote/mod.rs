@@ -1,27 +1,36 @@
-//! Swap on servers: Redis and Valkey.
+//! Swap on servers: Redis and Valkey, and NBD.
 //!
 //! ```text
 //! Server          where it listens                    RemoteOptions   user, password, patience
-//! Redis           the device                          redis
+//! Remote<Store>   the device                          device
+//!   |- Shared     its state; requests are made and repeated           shared, verdict, silence
+//!   |   |- Store  the protocol                        store: redis::Redis, nbd::Nbd
+//!   |   |- Links  up to 32 connections                links; socket, stream
+//!   |   |- stored slots with a page
+//!   |   \- Freed  slots to be deleted                 freed
+//!   \- Keeper     thread: deletes freed pages, tells the server that they are in use    keeper
+//! batch --> windows of 64 pages (window) --> a request for each run, all sent at once
+//!                                       \--> answers; verdict decides what becomes of failures
 //! ```
 //! Transfers are made by the calling thread, on blocking sockets with deadlines. What is sent is
 //! sealed by [`crate::seal`] around this device.
 
+mod device;
 mod freed;
 mod keeper;
-mod link;
 mod links;
 mod login;
-mod redis;
-mod resp;
+pub(crate) mod nbd;
+pub(crate) mod redis;
 mod server;
-mod session;
 mod shared;
 mod silence;
 mod socket;
+mod store;
+mod stream;
 mod verdict;
 mod window;
 
 pub use login::{RemoteOptions, Secret, seconds};
-pub(crate) use redis::Redis;
+pub(crate) use nbd::{EXPORT_MAX, SIZE_MIN as NBD_SIZE_MIN};
 pub use server::Server;

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How long each address of a name is tried.
 const TRIAL: Duration = Duration::from_secs(2);
 
-/// Where a server listens.
+/// The place where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Server {
     /// HOST:PORT; an IPv6 address in brackets.
@@ -64,6 +64,12 @@ impl Server {
         let at = at.ok_or_else(|| format!("host {host:?} has no address"))?;
         Ok(Server::Tcp { host: at.ip().to_string(), port })
     }
+}
+
+/// A number of a text that is not 0 (FNV-1a).
+pub(super) fn hash(text: &str) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step).max(1)
 }
 
 impl fmt::Display for Server {

@@ -15,13 +15,13 @@ impl Silence {
         Silence { base: Instant::now(), since: AtomicU64::new(0) }
     }
 
-    /// A request was not answered; returns how long that has been so.
-    pub(super) fn lasts(&self) -> Duration {
-        let now = self.base.elapsed().as_millis() as u64 + 1;
-        match self.since.compare_exchange(0, now, Relaxed, Relaxed) {
-            Ok(_) => Duration::ZERO,
-            Err(since) => Duration::from_millis(now.saturating_sub(since)),
-        }
+    /// A request was not answered that was made at `asked`; returns how long the server has been
+    /// silent.
+    pub(super) fn lasts(&self, asked: Instant) -> Duration {
+        let millis = |at: Instant| at.saturating_duration_since(self.base).as_millis() as u64 + 1;
+        let (asked, now) = (millis(asked), millis(Instant::now()));
+        let since = self.since.compare_exchange(0, asked, Relaxed, Relaxed);
+        Duration::from_millis(now.saturating_sub(since.map_or_else(|since| since, |_| asked)))
     }
 
     /// A request was answered.

@@ -6,7 +6,9 @@
 use crate::remote::server::Server;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_keepalive, set_socket_timeout, set_tcp_nodelay};
+use rustix::net::sockopt::{
+    Timeout, set_socket_keepalive, set_socket_timeout, set_tcp_nodelay, set_tcp_user_timeout,
+};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
@@ -14,12 +16,15 @@ use rustix::net::{
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// How long a connection, or an answer, may take. A server that is slower is taken for lost, and
-/// asked again on a new connection.
+/// How long a connection, or an answer, may take unless more is granted. A server that is slower is
+/// taken for lost, and asked again on a new connection.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A connected socket. Errors are error numbers of the system.
-pub(super) struct Socket(OwnedFd);
+pub(super) struct Socket {
+    fd: OwnedFd,
+    deadline: Duration,
+}
 
 impl Socket {
     pub(super) fn connect(server: &Server) -> Result<Socket, i32> {
@@ -31,13 +36,15 @@ impl Socket {
                     IpAddr::V6(_) => AddressFamily::INET6,
                 };
                 Socket::made(family).and_then(|socket| {
-                    set_tcp_nodelay(&socket.0, true)?;
-                    set_socket_keepalive(&socket.0, true)?;
-                    connect(&socket.0, &SocketAddr::new(host, *port)).map(|()| socket)
+                    set_tcp_nodelay(&socket.fd, true)?;
+                    set_socket_keepalive(&socket.fd, true)?;
+                    // A machine that is gone acknowledges nothing, however long a server may take.
+                    set_tcp_user_timeout(&socket.fd, DEADLINE.as_millis() as u32)?;
+                    connect(&socket.fd, &SocketAddr::new(host, *port)).map(|()| socket)
                 })
             }
             Server::Unix { path } => Socket::made(AddressFamily::UNIX).and_then(|socket| {
-                connect(&socket.0, &SocketAddrUnix::new(path.as_path())?).map(|()| socket)
+                connect(&socket.fd, &SocketAddrUnix::new(path.as_path())?).map(|()| socket)
             }),
         };
         made.map_err(errno)
@@ -45,23 +52,26 @@ impl Socket {
 
     fn made(family: AddressFamily) -> Result<Socket, Errno> {
         let made = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // A connection obeys the second one, too.
-        [Timeout::Recv, Timeout::Send]
-            .into_iter()
-            .try_for_each(|which| set_socket_timeout(&made, which, Some(DEADLINE)))?;
-        Ok(Socket(made))
+        set_timeouts(&made, DEADLINE)?;
+        Ok(Socket { fd: made, deadline: DEADLINE })
+    }
+
+    /// Sets how long an answer may take.
+    pub(super) fn set_deadline(&mut self, deadline: Duration) -> Result<(), i32> {
+        self.deadline = deadline;
+        set_timeouts(&self.fd, deadline).map_err(errno)
     }
 
     /// Sends all bytes.
     pub(super) fn send(&self, mut bytes: &[u8]) -> Result<(), i32> {
         let began = Instant::now();
         while !bytes.is_empty() {
-            match send(&self.0, bytes, SendFlags::NOSIGNAL) {
+            match send(&self.fd, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(errno(error)),
             }
-            in_time(began)?;
+            self.in_time(began)?;
         }
         Ok(())
     }
@@ -70,10 +80,10 @@ impl Socket {
     pub(super) fn receive(&self, room: &mut [u8]) -> Result<usize, i32> {
         let began = Instant::now();
         loop {
-            match recv(&self.0, &mut *room, RecvFlags::empty()) {
+            match recv(&self.fd, &mut *room, RecvFlags::empty()) {
                 Ok((_, 0)) => return Err(libc::ECONNRESET),
                 Ok((_, received)) => return Ok(received),
-                Err(Errno::INTR) => in_time(began)?,
+                Err(Errno::INTR) => self.in_time(began)?,
                 Err(error) => return Err(errno(error)),
             }
         }
@@ -82,15 +92,22 @@ impl Socket {
     /// Whether [`Socket::receive`] would return at once.
     pub(super) fn is_readable(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let fd = self.0.as_fd();
+        let fd = self.fd.as_fd();
         let mut polled = [PollFd::new(&fd, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         !matches!(poll(&mut polled, Some(&now)), Ok(0))
     }
+
+    fn in_time(&self, began: Instant) -> Result<(), i32> {
+        if began.elapsed() < self.deadline { Ok(()) } else { Err(libc::ETIMEDOUT) }
+    }
 }
 
-fn in_time(began: Instant) -> Result<(), i32> {
-    if began.elapsed() < DEADLINE { Ok(()) } else { Err(libc::ETIMEDOUT) }
+/// A connection obeys the second one, too.
+fn set_timeouts(fd: &OwnedFd, deadline: Duration) -> Result<(), Errno> {
+    [Timeout::Recv, Timeout::Send]
+        .into_iter()
+        .try_for_each(|which| set_socket_timeout(fd, which, Some(deadline)))
 }
 
 /// A timeout of a socket is reported as EAGAIN, of its connection as EINPROGRESS.

@@ -9,9 +9,23 @@
 //! ```
 //! All requests may be repeated: they write the same page, or read, or delete what nobody uses.
 
-use crate::remote::resp::Refusal;
 use highwater_platform::IoError;
 use std::time::Duration;
+
+/// The kinds of errors that a server answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It is full.
+    Full,
+    /// It is not ready.
+    Busy,
+    /// It does not know the user, or the password is wrong, or the user may not do this.
+    Denied,
+    /// Its disk failed, or the like, with the system's error number.
+    Failed(i32),
+    /// Anything else.
+    Other,
+}
 
 /// Why a request was not fulfilled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +82,7 @@ pub(super) fn decide(
     let errno = match problem {
         Problem::Refused(Refusal::Full) => return Verdict::Fails(IoError::Full),
         Problem::Refused(Refusal::Denied) => return failed(libc::EACCES),
+        Problem::Refused(Refusal::Failed(errno)) => return failed(errno),
         Problem::Refused(Refusal::Other) => return failed(libc::EREMOTEIO),
         Problem::Missing => return failed(libc::ENODATA),
         Problem::Refused(Refusal::Busy) => libc::EBUSY,
@@ -96,6 +111,7 @@ mod tests {
             (Refused(Refusal::Full), full, full),
             (Refused(Refusal::Denied), fails(libc::EACCES), fails(libc::EACCES)),
             (Refused(Refusal::Other), fails(libc::EREMOTEIO), fails(libc::EREMOTEIO)),
+            (Refused(Refusal::Failed(libc::EIO)), fails(libc::EIO), fails(libc::EIO)),
             (Missing, fails(libc::ENODATA), fails(libc::ENODATA)),
         ] {
             let decided = |stage, silent| {

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! batch    | run | run | block of 512 pages ... |
-//! pieces   |  |  |     |   |   |   |   |   |   |    of one hash, and 16 pages at most
+//! pieces   |  |  |     |   |   |   |   |   |   |    of one segment, and 16 pages at most
 //! windows  |                 |                 |    of 64 pages at most
 //! ```
 
-use crate::remote::session::SEGMENT;
 use highwater_platform::Io;
-use highwater_units::RUN_PAGES_MAX;
 
+/// Slots that are stored together: those of a cluster of the manager.
+pub(super) const SEGMENT: u32 = 512;
 /// The most pages of a window, and pieces.
 pub(super) const PAGES: usize = 64;
 
-/// Pages of one transfer in one hash.
+/// Pages of one transfer in one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
     /// The transfer, by its index in the batch.
@@ -46,9 +46,9 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// The pieces from here on that fit in a window, and moves behind them. Transfers that have
-    /// failed are left out. `None`: the end of the batch.
-    pub(super) fn window(&mut self, batch: &[Io]) -> Option<Window> {
+    /// The pieces from here on that fit in a window, of `run_max` pages at most, and moves behind
+    /// them. Transfers that have failed are left out. `None`: the end of the batch.
+    pub(super) fn window(&mut self, batch: &[Io], run_max: usize) -> Option<Window> {
         let mut window = Window { pieces: [Piece::default(); PAGES], count: 0 };
         let mut room = PAGES;
         while let Some(io) = batch.get(self.io).filter(|_| room > 0) {
@@ -59,7 +59,7 @@ impl Cursor {
             }
             let slot = io.slot + self.offset as u32;
             let in_segment = (SEGMENT - slot % SEGMENT) as usize;
-            let pages = left.min(in_segment).min(RUN_PAGES_MAX).min(room);
+            let pages = left.min(in_segment).min(run_max).min(room);
             window.pieces[window.count] = Piece { io: self.io, offset: self.offset, slot, pages };
             window.count += 1;
             room -= pages;
@@ -73,19 +73,20 @@ impl Cursor {
 mod tests {
     use super::*;
     use highwater_platform::IoError;
-    use highwater_units::{FrameList, Order, Pfn, Prng};
+    use highwater_units::{FrameList, Order, Pfn, Prng, RUN_PAGES_MAX};
 
     #[test]
     fn windows_cover_each_page_of_each_whole_transfer_once() {
         let mut random = Prng::new(3);
         for _ in 0..500 {
             let batch: Vec<Io> = (0..random.below(20)).map(|_| random_io(&mut random)).collect();
+            let run_max = 1 + random.below(RUN_PAGES_MAX as u64) as usize;
             let mut cursor = Cursor::default();
             let mut found = Vec::new();
-            while let Some(window) = cursor.window(&batch) {
+            while let Some(window) = cursor.window(&batch, run_max) {
                 assert!(window.pieces().iter().map(|piece| piece.pages).sum::<usize>() <= PAGES);
                 for piece in window.pieces() {
-                    assert!((1..=RUN_PAGES_MAX).contains(&piece.pages));
+                    assert!((1..=run_max).contains(&piece.pages));
                     let last = piece.slot + piece.pages as u32 - 1;
                     assert_eq!(piece.slot / SEGMENT, last / SEGMENT);
                     assert_eq!(piece.slot, batch[piece.io].slot + piece.offset as u32);

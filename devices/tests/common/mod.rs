@@ -1,6 +1,8 @@
 //! Frames to transfer, and the devices that the tests run over.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod check;
+
 use highwater_devices::{
     Algorithm, Arena, Device, OpenOptions, SIZE_MIN, Seal, Spec, Submission, open_with,
 };

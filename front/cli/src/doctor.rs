@@ -95,7 +95,9 @@ fn spec_item(spec: &Spec) -> Item {
             let most = spec.capacity();
             Item::ok(NAME, format!("{size} of memory for up to {most}, compressed"))
         }
-        Spec::Redis { server, size } => Item::ok(NAME, format!("{size} on the server {server}")),
+        Spec::Redis { server, size } | Spec::Nbd { server, size, .. } => {
+            Item::ok(NAME, format!("{size} on the server {server}"))
+        }
         Spec::File { path, size } => Item::ok(NAME, format!("{size} in {}", path.display())),
         Spec::Dir { path, size } => directory(NAME, path, &format!("{size} in {}", path.display())),
     }

@@ -96,9 +96,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SIZE")]
     memory_max: Option<String>,
     /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE, zram:SIZE[:lz4|zstd],
-    /// redis:HOST:PORT:SIZE, redis+unix:PATH:SIZE, or tier:FAST+SLOW, such as
-    /// tier:zram:1G+dir:/var/tmp:8G, where cold pages move on from the fast device to the slow one.
-    /// May end in ,priority=N (0 to 65535, higher first) or ,rotational=0|1. May be repeated. With
+    /// redis:HOST:PORT:SIZE, redis+unix:PATH:SIZE, nbd:HOST:PORT[/EXPORT]:SIZE,
+    /// nbd+unix:PATH[:/EXPORT]:SIZE, or tier:FAST+SLOW, such as tier:zram:1G+dir:/var/tmp:8G, where
+    /// cold pages move on from the fast device to the slow one. May end in ,priority=N (0 to 65535,
+    /// higher first) or ,rotational=0|1. May be repeated. With
     /// --memory, SIZE is for all processes together [default: a directory for temporary files]
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,

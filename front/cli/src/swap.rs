@@ -58,7 +58,10 @@ fn whole(spec: Spec) -> Spec {
         Spec::Redis { server: Server::Unix { path }, size } => {
             Spec::Redis { server: Server::Unix { path: full(path) }, size }
         }
-        server @ Spec::Redis { .. } => server,
+        Spec::Nbd { server: Server::Unix { path }, export, size } => {
+            Spec::Nbd { server: Server::Unix { path: full(path) }, export, size }
+        }
+        server @ (Spec::Redis { .. } | Spec::Nbd { .. }) => server,
         Spec::File { path, size } => Spec::File { path: full(path), size },
         Spec::Dir { path, size } => Spec::Dir { path: full(path), size },
         Spec::Tier { fast, slow } => Spec::Tier { fast, slow: Box::new(whole(*slow)) },
@@ -69,7 +72,7 @@ fn whole(spec: Spec) -> Spec {
 /// Whether any of the devices has a file, or is on a server.
 pub(crate) fn leave_memory(areas: &[Area]) -> bool {
     let mut levels = areas.iter().flat_map(|area| area.spec.levels());
-    levels.any(|level| matches!(level, Spec::File { .. } | Spec::Dir { .. } | Spec::Redis { .. }))
+    levels.any(|level| !matches!(level, Spec::Ram { .. } | Spec::Zram { .. }))
 }
 
 /// How servers are reached, by the environment.
@@ -100,12 +103,20 @@ fn remedy(reason: &Reason) -> &'static str {
         Reason::NoMemory => "give a smaller SIZE",
         Reason::Unreachable { .. } => "start the server, or correct its address",
         Reason::UnknownHost => "correct the name, or give an address",
-        Reason::NotRedis => "correct the port, or the path",
+        Reason::NotRedis | Reason::NotNbd => "correct the port, or the path",
+        Reason::OldNbd => "serve the export by a newer server (nbdkit, qemu-nbd, nbd-server)",
+        Reason::NoExport => "correct the export's name, after the port and '/'",
+        Reason::SmallExport { .. } => "give a smaller SIZE",
+        Reason::ReadOnlyExport => "allow the server to write it, or name another export",
+        Reason::WantsTls => "serve the export without TLS, through a tunnel",
+        Reason::BlockSize => "serve the export with blocks of 4 KiB or less",
+        Reason::HoldsData => "name an empty export, or overwrite its first 128 KiB with zeros",
+        Reason::InUse => "name another export: each session needs its own",
         Reason::Denied => {
             "correct HIGHWATER_REDIS_USER and HIGHWATER_REDIS_PASSWORD, or the password's file"
         }
         Reason::Evicts => "set its maxmemory-policy to noeviction",
-        Reason::ServerFull => "raise its maxmemory, or delete keys",
+        Reason::ServerFull => "raise its limit (maxmemory), or free some of it",
         Reason::Unwilling => "try again, and allow the commands of docs/remote.md",
         Reason::Unsealed => "leave out --seal off",
         Reason::BadVariable | Reason::PasswordFile { .. } => "correct it",
@@ -140,6 +151,7 @@ mod tests {
             ("dir:/x:1M", true),
             ("tier:ram:1M+file:/x:1M", true),
             ("tier:ram:1M+redis:127.0.0.1:1:1M", true),
+            ("nbd:127.0.0.1:1/a:4M", true),
         ] {
             assert_eq!(leave_memory(&devices(&[text.to_owned()]).unwrap()), expected, "{text}");
         }

@@ -51,6 +51,8 @@ mod mapped;
 mod memory;
 #[path = "programs/metrics.rs"]
 mod metrics;
+#[path = "programs/nbd.rs"]
+mod nbd;
 #[path = "programs/objects.rs"]
 mod objects;
 #[path = "programs/packages.rs"]

@@ -16,10 +16,10 @@ use crate::forking::exclude;
 use crate::process::{Process, SPACE};
 use crate::remote::Remote;
 use crate::swap_room;
-use highwater_devices::{Area, Device};
+use highwater_devices::{Area, Device, RemoteOptions};
 use highwater_mm::{FaultError, SwapPart, Swapoff, SwapoffOutcome};
 use highwater_os::{spawn, sys};
-use highwater_session::{Settings, Share, SwapFailure, SwapItem, Wanted};
+use highwater_session::{OWNER_FILE, Settings, Share, SwapFailure, SwapItem, Wanted};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{AcqRel, Release};
 use std::sync::{Arc, PoisonError};
@@ -57,7 +57,9 @@ pub(crate) fn open_all(
 /// # Errors
 /// One line that says what is wrong.
 fn open(area: &Area, settings: &Settings) -> Result<Box<dyn Device>, String> {
-    let opened = area.open_wrapped(settings.seal, &settings.remote, &Remote::of);
+    let run = settings.run_dir.as_ref().map(|dir| dir.join(OWNER_FILE));
+    let remote = RemoteOptions { run, ..settings.remote.clone() };
+    let opened = area.open_wrapped(settings.seal, &remote, &Remote::of);
     opened.map_err(|error| error.to_string())
 }
 

@@ -83,7 +83,7 @@ impl Cause {
 
 /// What else may have failed, by the names of devices.
 fn or_server(devices: &str) -> &'static str {
-    if devices.contains("redis") { " or server" } else { "" }
+    if ["redis", "nbd"].iter().any(|kind| devices.contains(kind)) { " or server" } else { "" }
 }
 
 impl fmt::Display for Cause {

@@ -35,10 +35,12 @@ fn names(text: &str, area: &Area) -> bool {
     let path = match &area.spec {
         Spec::Dir { path, .. }
         | Spec::File { path, .. }
-        | Spec::Redis { server: Server::Unix { path }, .. } => Some(path),
+        | Spec::Redis { server: Server::Unix { path }, .. }
+        | Spec::Nbd { server: Server::Unix { path }, .. } => Some(path),
         Spec::Ram { .. }
         | Spec::Zram { .. }
         | Spec::Redis { .. }
+        | Spec::Nbd { .. }
         | Spec::Tier { .. }
         | Spec::Flaky { .. } => None,
     };
@@ -52,7 +54,7 @@ pub(super) fn check_new(area: &Area, budget: &Budget) -> Result<(), Refusal> {
         let what = "a tier cannot be added to a running session";
         return Err(Refusal::new(what, "add both of its devices, with priorities"));
     }
-    if let Spec::Redis { .. } = area.spec {
+    if let Spec::Redis { .. } | Spec::Nbd { .. } = area.spec {
         let what = "a server cannot be added to a running session";
         return Err(Refusal::new(what, "give it to highwater run"));
     }

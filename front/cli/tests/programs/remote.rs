@@ -6,7 +6,7 @@ use crate::inputs::random_lines;
 use crate::packages::is_installed;
 use crate::place::{Place, note, program};
 use crate::report::Report;
-use crate::run::Run;
+use crate::run::{Program, Run};
 use crate::seal::{Ended, Waiting, without_limits};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -77,12 +77,43 @@ impl Drop for Server {
 }
 
 /// A run ended with one line that has all of these parts.
-fn expect_line(what: &str, ended: &Ended, parts: &[&str]) {
+pub(crate) fn expect_line(what: &str, ended: &Ended, parts: &[&str]) {
     note(&format!("{what}: {}, {:?}", ended.status, ended.errors));
     let errors = ended.errors.trim_end();
     assert!(!ended.status.success() && ended.output.is_empty(), "{what}: {}", ended.output);
     assert_eq!(errors.lines().count(), 1, "{what}: {errors}");
     assert!(parts.iter().all(|part| errors.contains(part)), "{what}: {errors}");
+}
+
+/// A program prints in 6 MiB, with swap on a server, what it prints without limits.
+pub(crate) fn expect_as_in_memory(place: &Place, what: &str, program: &Program, swap: &str) {
+    let unlimited = place.run(program).expect_success(what);
+    let mut command = highwater();
+    command.args(["run", "--quiet", "--paged", "6M", "--swap", swap, "--report"]);
+    command.arg(place.path("report.json")).arg("--").args(program).env("LC_ALL", "C");
+    let run = Run::of(&mut command, &place.path(""), "limited", TIME_LIMIT).expect_success(what);
+    let report = Report::read(&place.path("report.json"));
+    let seconds = run.elapsed.as_secs_f64();
+    note(&format!("{what} on a server: {seconds:.1} s; {}", report.figures()));
+    assert!(run.text() == unlimited.text() && run.errors.is_empty(), "{what}: {}", run.errors);
+    report.expect_swapping();
+}
+
+/// A program that goes on has the right contents, and says nothing.
+pub(crate) fn expect_whole(ended: &Ended, expected: &str) {
+    assert!(ended.status.success() && ended.errors.is_empty(), "{}", ended.errors);
+    assert_eq!(format!("filled\n{}", ended.output), expected);
+}
+
+/// Lets a program go on that needs a server, and brings that back after a while.
+pub(crate) fn go_on_without(waiting: Waiting, most: Duration, bring_back: impl FnOnce()) -> Ended {
+    thread::scope(|scope| {
+        let going = scope.spawn(|| waiting.go_on());
+        thread::sleep(most);
+        assert!(!going.is_finished(), "no page was on the server");
+        bring_back();
+        going.join().unwrap()
+    })
 }
 
 #[test]
@@ -92,25 +123,12 @@ fn sort_and_forks_on_a_server() {
     random_lines(&place.path("text"), 8 * MIB);
     let sort = program("sort", &["-S", "64M", "--parallel=2", "text"]);
     let forks = place.c_program("forks", &["12"]);
-    for (what, program, swap, memory) in [
-        ("sort", &sort, server.swap(), "6M"),
-        ("sort, tier", &sort, format!("tier:zram:4M+{}", server.swap()), "6M"),
-        ("forks", &forks, server.swap(), "6M"),
+    for (what, program, swap) in [
+        ("sort", &sort, server.swap()),
+        ("sort, tier", &sort, format!("tier:zram:4M+{}", server.swap())),
+        ("forks", &forks, server.swap()),
     ] {
-        let unlimited = place.run(program).expect_success(what);
-        let mut command = highwater();
-        command.args(["run", "--quiet", "--paged", memory, "--swap", &swap, "--report"]);
-        command.arg(place.path("report.json")).arg("--").args(program).env("LC_ALL", "C");
-        let run = Run::of(&mut command, &place.path(""), "limited", TIME_LIMIT);
-        let run = run.expect_success(what);
-        let report = Report::read(&place.path("report.json"));
-        note(&format!(
-            "{what} on a server: {:.1} s; {}",
-            run.elapsed.as_secs_f64(),
-            report.figures()
-        ));
-        assert!(run.text() == unlimited.text() && run.errors.is_empty(), "{what}: {}", run.errors);
-        report.expect_swapping();
+        expect_as_in_memory(&place, what, program, &swap);
         server.await_answer("dbsize", "0");
     }
 }
@@ -123,15 +141,8 @@ fn a_server_that_stops_or_is_full_is_no_end() {
     let Some(server) = Server::start(&place, &[]) else { return };
     let waiting = Waiting::start(&place, &program, &server.swap(), &[]);
     server.signal(libc::SIGSTOP);
-    let ended = thread::scope(|scope| {
-        let going = scope.spawn(|| waiting.go_on());
-        thread::sleep(Duration::from_secs(1));
-        assert!(!going.is_finished(), "no page was on the server");
-        server.signal(libc::SIGCONT);
-        going.join().unwrap()
-    });
-    assert!(ended.status.success() && ended.errors.is_empty(), "{}", ended.errors);
-    assert_eq!(format!("filled\n{}", ended.output), expected);
+    let ended = go_on_without(waiting, Duration::from_secs(1), || server.signal(libc::SIGCONT));
+    expect_whole(&ended, &expected);
     server.await_answer("dbsize", "0");
 
     server.ask("config set maxmemory 5mb");
@@ -139,8 +150,7 @@ fn a_server_that_stops_or_is_full_is_no_end() {
     let waiting = Waiting::start(&place, &program, &server.swap(), &["--swap", &second]);
     assert_ne!(server.ask("dbsize"), "0");
     let ended = waiting.go_on();
-    assert!(ended.status.success() && ended.errors.is_empty(), "{}", ended.errors);
-    assert_eq!(format!("filled\n{}", ended.output), expected);
+    expect_whole(&ended, &expected);
     assert!(Report::read(&place.path("report.json")).number("/vmstat/swap_refused") > 0);
 }
 

@@ -6,6 +6,7 @@
 //! ```
 //! Nothing here reads, writes or allocates.
 
+use crate::remote::verdict::Refusal;
 use std::fmt::{self, Write};
 
 /// The longest line of an answer. Longer ones are no answers.
@@ -64,32 +65,18 @@ fn number(line: &[u8]) -> Result<i64, Malformed> {
     text.parse().ok().filter(|_| plain).ok_or(Malformed)
 }
 
-/// The kinds of errors that a server answers with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// Its memory is full.
-    Full,
-    /// It is starting, or runs a script, or is not the master at present.
-    Busy,
-    /// It does not know the user, or the password is wrong, or the user may not do this.
-    Denied,
-    /// Anything else.
-    Other,
-}
-
-impl Refusal {
-    /// Of the text of an error.
-    pub(super) fn of(text: &[u8]) -> Refusal {
-        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
-        match code {
-            b"OOM" => Refusal::Full,
-            b"LOADING" | b"BUSY" | b"TRYAGAIN" | b"MASTERDOWN" | b"READONLY" => Refusal::Busy,
-            b"NOAUTH" | b"WRONGPASS" | b"NOPERM" => Refusal::Denied,
-            // A password that is wrong, before version 6; or where none is set.
-            b"ERR" if text.starts_with(b"ERR invalid password") => Refusal::Denied,
-            b"ERR" if text.starts_with(b"ERR AUTH") => Refusal::Denied,
-            _ => Refusal::Other,
-        }
+/// The kind of an error, by its text.
+pub(super) fn refusal(text: &[u8]) -> Refusal {
+    let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+    match code {
+        b"OOM" => Refusal::Full,
+        // It is starting, or runs a script, or is not the master at present.
+        b"LOADING" | b"BUSY" | b"TRYAGAIN" | b"MASTERDOWN" | b"READONLY" => Refusal::Busy,
+        b"NOAUTH" | b"WRONGPASS" | b"NOPERM" => Refusal::Denied,
+        // A password that is wrong, before version 6; or where none is set.
+        b"ERR" if text.starts_with(b"ERR invalid password") => Refusal::Denied,
+        b"ERR" if text.starts_with(b"ERR AUTH") => Refusal::Denied,
+        _ => Refusal::Other,
     }
 }
 

@@ -1,27 +1,13 @@
-//! A swap device on a Redis or Valkey server.
-//!
-//! ```text
-//! Redis -- Arc<Shared> -- Links      up to 32 connections                      links, link, resp
-//!       |              |- Session    names of keys                            session
-//!       |              |- stored     slots with a page    written   hashes that exist
-//!       |              |- Freed      slots to be deleted                      freed
-//!       |              \- Silence    since when the server has not answered
-//!       \- Keeper        thread: deletes freed pages, extends lifetimes       keeper
-//! batch --> windows of 64 pages (window) --> one HSET or HMGET for each run, all sent at once
-//!                                       \--> answers; verdict decides what becomes of failures
-//! ```
-//! **Layout.** A hash holds the pages of 512 adjacent slots. A key for each page would take 130
-//! bytes of the server's memory beside the page, for its entry, its name and its lifetime; a field
-//! takes 50. And the lifetime of 2 MiB is extended by one request.
+//! A swap device on a server.
 //!
 //! **Repetition.** A request whose connection is lost is made again on a new one, after the server
-//! was made to drop the old one with all that it had received there: else a write that was held up
-//! could come after the next write of its slot.
+//! was made to drop the old one with all that it had received there, if the protocol can: else a
+//! write that was held up could come after the next write of its slot.
 //!
-//! **Forks.** A child makes connections of its own, and reads its parent's keys. Keys live as long
-//! as one of their holders.
+//! **Forks.** A child makes connections of its own, and reads its parent's pages, which stay as
+//! long as one of their holders.
 //!
-//! Locks: none but that of the keeper.
+//! Locks: none but those of the keeper and the store.
 
 use crate::arena::Arena;
 use crate::device::Device;
@@ -30,25 +16,22 @@ use crate::pool::Started;
 use crate::quota::{Lenders, SlotQuota};
 use crate::remote::freed::{Freed, GROUP};
 use crate::remote::keeper::{Body, Keeper};
-use crate::remote::link::{Link, field};
 use crate::remote::links::Links;
-use crate::remote::login::RemoteOptions;
-use crate::remote::resp::Refusal;
-use crate::remote::server::Server;
-use crate::remote::session::{SEGMENT, Session};
-use crate::remote::shared::{ENDED, Shared, Transfers};
+use crate::remote::shared::{ENDED, Shared};
 use crate::remote::silence::Silence;
+use crate::remote::store::{Connection, Store, Transfers};
 use crate::remote::verdict::Problem;
-use crate::remote::window::Cursor;
+use crate::remote::window::{Cursor, SEGMENT, Window};
 use crate::slot_set::SlotSet;
 use crate::spec::Spec;
 use crate::transfer::admit;
 use crate::uring::{DEPTH, Set, members as set_members};
 use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 use highwater_units::Bytes;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
+    AtomicBool, AtomicU32,
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::Duration;
@@ -61,47 +44,35 @@ const CLOSE_MAX: Duration = Duration::from_millis(500);
 const _: () = assert!(GROUP == SEGMENT);
 
 /// A device on a server.
-pub(crate) struct Redis {
+pub(super) struct Remote<S: Store> {
     info: DeviceInfo,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<S>>,
     quota: SlotQuota,
     keeper: Keeper,
 }
 
-impl Redis {
-    /// Connects, and looks whether the server keeps what it is given.
-    pub(crate) fn open(
+impl<S: Store> Remote<S> {
+    /// A device by an empty store, with its first connection.
+    pub(super) fn open(
         spec: &Spec,
-        server: &Server,
-        options: &RemoteOptions,
-    ) -> Result<Redis, Reason> {
+        patience: Duration,
+        store: S,
+        link: S::Link,
+    ) -> Result<Box<dyn Device>, Reason> {
         let no_memory = |errno| Reason::from_errno("map memory", errno);
-        let login = options.login()?;
-        let server = server.clone().resolve().map_err(|_| Reason::UnknownHost)?;
-        let mut link = Link::open(&server, &login).map_err(reason)?;
-        if evicts(&link.info(b"memory").map_err(reason)?) {
-            return Err(Reason::Evicts);
-        }
         let slots = spec.pages();
-        let draw = || Session::new().map_err(|errno| Reason::from_errno("draw a name", errno));
-        let (session, Session(holder)) = (draw()?, draw()?);
         let shared = Shared {
-            server,
-            login,
-            patience: options.patience,
+            store,
+            patience,
             slots,
-            session: AtomicU64::new(session.0),
-            holder,
             links: Links::new(),
             stored: Arc::new(SlotSet::new(slots).map_err(no_memory)?),
-            written: Arc::new(SlotSet::new(slots.div_ceil(SEGMENT)).map_err(no_memory)?),
             freed: Some(Freed::new(slots).map_err(no_memory)?),
             silence: Silence::new(),
             ended: AtomicBool::new(false),
             owner: AtomicU32::new(std::process::id()),
         };
-        session.hold(&mut link, holder).map_err(reason)?;
-        if let Some(mut held) = shared.links.take() {
+        if let Some(mut held) = shared.take() {
             held.put(link);
         }
         let info = DeviceInfo {
@@ -114,33 +85,40 @@ impl Redis {
             role: DeviceRole::Swap,
             read_only: false,
         };
-        Ok(Redis::of(info, shared))
+        Ok(Box::new(Remote::of(info, shared)))
     }
 
-    fn of(info: DeviceInfo, shared: Shared) -> Redis {
+    fn of(info: DeviceInfo, shared: Shared<S>) -> Remote<S> {
         let shared = Arc::new(shared);
         let keeper = Keeper::new(&shared);
-        Redis { info, shared, quota: SlotQuota::default(), keeper }
+        Remote { info, shared, quota: SlotQuota::default(), keeper }
     }
 
     fn admit(&self, direction: Direction, arena: Arena, io: &Io) -> Result<(), IoError> {
         admit(&self.info, direction, arena, io)?;
         match direction {
             Direction::Read => Ok(()),
-            Direction::Write => self.quota.take(io),
+            Direction::Write => {
+                self.quota.take(io)?;
+                self.place(io.slot, io.frames.len() as u32)
+            }
         }
     }
 
-    /// Checks each transfer and sets its result. Slots that are written are used from here on.
+    /// Slots that are written are used from here on.
+    fn place(&self, slot: u32, pages: u32) -> Result<(), IoError> {
+        self.shared.freed.iter().for_each(|it| it.keep(slot..slot + pages));
+        self.shared.stored.insert(slot, pages);
+        self.shared.store.place(slot, pages)
+    }
+
+    /// Checks each transfer and sets its result.
     fn admit_all(&self, direction: Direction, arena: Arena, batch: &mut [Io]) {
-        for io in batch {
-            io.result = self.admit(direction, arena, io);
-            if io.result.is_ok() && direction == Direction::Write {
-                let pages = io.frames.len() as u32;
-                self.shared.freed.iter().for_each(|it| it.keep(io.slot..io.slot + pages));
-                self.shared.stored.insert(io.slot, pages);
-            }
-        }
+        batch.iter_mut().for_each(|io| io.result = self.admit(direction, arena, io));
+    }
+
+    fn window(&self, cursor: &mut Cursor, batch: &[Io]) -> Option<Window> {
+        cursor.window(batch, self.shared.store.run_max())
     }
 
     /// Makes transfers that were admitted, and waits for them.
@@ -149,9 +127,10 @@ impl Redis {
     /// As for [`Device::read`].
     unsafe fn make_all(&self, direction: Direction, arena: Arena, batch: &mut [Io]) {
         let mut cursor = Cursor::default();
-        while let Some(window) = cursor.window(batch) {
-            let held = self.shared.links.take();
-            let transfers = Transfers { direction, arena, batch, window: &window };
+        let stored = &*self.shared.stored;
+        while let Some(window) = self.window(&mut cursor, batch) {
+            let held = self.shared.take();
+            let transfers = Transfers { direction, arena, batch, window: &window, stored };
             let outcomes = held.ok_or(ENDED).and_then(|mut held| {
                 // SAFETY: by contract of this function.
                 unsafe { self.shared.exchange(&mut held, transfers) }
@@ -171,37 +150,29 @@ impl Redis {
             return;
         }
         self.keeper.end();
-        shared.links.close(CLOSE_MAX);
-        // Keys that cannot be deleted expire.
-        let _ = Link::open(&shared.server, &shared.login).and_then(|mut link| {
-            shared.session().release(&mut link, shared.holder, shared.slots.div_ceil(SEGMENT))
-        });
+        let end = |link: &mut S::Link| {
+            let ended = shared.store.end(link);
+            link.disconnect();
+            ended
+        };
+        let mut held = shared.links.close(CLOSE_MAX);
+        let open = held.as_mut().and_then(|held| held.open());
+        if open.map(end) != Some(Ok(())) {
+            // What cannot be deleted now expires, or is overwritten by others.
+            let _ = shared.store.connect().and_then(|mut link| end(&mut link));
+        }
+        // It stays taken.
+        let _ = held.map(|held| held.leave());
     }
 }
 
-impl Drop for Redis {
+impl<S: Store> Drop for Remote<S> {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Whether a server with this state drops keys when it is full.
-fn evicts(info: &str) -> bool {
-    let limited = field(info, "maxmemory").is_some_and(|most| most != "0");
-    limited && field(info, "maxmemory_policy").is_some_and(|policy| policy != "noeviction")
-}
-
-fn reason(problem: Problem) -> Reason {
-    match problem {
-        Problem::Lost(errno) => Reason::Unreachable { errno },
-        Problem::Malformed => Reason::NotRedis,
-        Problem::Refused(Refusal::Denied) => Reason::Denied,
-        Problem::Refused(Refusal::Full) => Reason::ServerFull,
-        Problem::Refused(Refusal::Busy | Refusal::Other) | Problem::Missing => Reason::Unwilling,
-    }
-}
-
-impl Device for Redis {
+impl<S: Store> Device for Remote<S> {
     fn info(&self) -> DeviceInfo {
         self.info.clone()
     }
@@ -229,16 +200,16 @@ impl Device for Redis {
         batch: &mut [Io],
     ) -> Option<Started> {
         self.admit_all(direction, arena, batch);
+        let Shared { store, stored, links, .. } = &*self.shared;
         let mut cursor = Cursor::default();
-        let window = cursor.window(batch);
-        let is_one = batch.len() <= DEPTH && cursor.window(batch).is_none();
-        let held = self.shared.links.take_for_later().filter(|_| is_one);
+        let window = self.window(&mut cursor, batch);
+        let is_one = batch.len() <= DEPTH && self.window(&mut cursor, batch).is_none();
+        let held = links.take_for_later(store.links_max()).filter(|_| is_one);
         if let (Some(window), Some(mut held)) = (window, held) {
-            let Shared { server, login, .. } = &*self.shared;
-            let transfers = Transfers { direction, arena, batch, window: &window };
-            let sent = held.link(server, login).and_then(|link| {
+            let transfers = Transfers { direction, arena, batch, window: &window, stored };
+            let sent = held.link(store).and_then(|link| {
                 // SAFETY: by contract of this function.
-                unsafe { self.shared.ask(link, transfers) }
+                unsafe { store.ask(link, transfers) }
             });
             match sent {
                 Ok(()) => {
@@ -267,8 +238,9 @@ impl Device for Redis {
         let shared = &*self.shared;
         let mut held = shared.links.back(index);
         set_members(left).for_each(|index| batch[index].result = Ok(()));
-        let window = Cursor::default().window(batch).expect("what was started");
-        let transfers = Transfers { direction, arena, batch, window: &window };
+        let window = self.window(&mut Cursor::default(), batch).expect("what was started");
+        let stored = &*shared.stored;
+        let transfers = Transfers { direction, arena, batch, window: &window, stored };
         let heard = held.open().ok_or(Problem::Malformed).and_then(|link| {
             // SAFETY: under way since `start`, and the caller vouches for batch and frames.
             unsafe { shared.hear(link, transfers) }
@@ -286,9 +258,11 @@ impl Device for Redis {
     fn discard(&self, slot: u32, pages: u32) {
         let Some(freed) = &self.shared.freed else { return };
         self.quota.discard(slot, pages);
-        for slot in slot..slot + pages {
-            if self.shared.stored.remove(slot, 1) == 1 && freed.add(slot).is_multiple_of(FREED_MANY)
-            {
+        let stored = &self.shared.stored;
+        for slot in (slot..slot + pages).filter(|slot| stored.missing(*slot, 1) == 0) {
+            let count = freed.add(slot);
+            stored.remove(slot, 1);
+            if count.is_multiple_of(FREED_MANY) {
                 self.keeper.wake();
             }
         }
@@ -299,13 +273,10 @@ impl Device for Redis {
         let shared = &*self.shared;
         shared.stored.clear();
         shared.freed.iter().for_each(Freed::clear);
-        if let Some(mut held) = shared.links.take() {
-            // Keys that cannot be deleted now are deleted at the end.
-            let _ = shared.converse(&mut held, |link| {
-                shared.session().delete(link, shared.written.members())
-            });
+        if let Some(mut held) = shared.take() {
+            // What cannot be deleted now is deleted at the end.
+            let _ = shared.converse(&mut held, |link| shared.store.clear(link));
         }
-        shared.written.clear();
     }
 
     fn is_scarce(&self) -> bool {
@@ -322,39 +293,33 @@ impl Device for Redis {
     }
 
     /// In another process than the one that opened it, which has lost its privileges since: gets
-    /// connections and a session of its own. It is empty.
+    /// connections and contents of its own. It is empty.
     fn resume(&self) {
         let (shared, here) = (&self.shared, std::process::id());
         if shared.owner.swap(here, Relaxed) == here {
             return;
         }
         shared.links.forget();
-        // Without random bytes it stays with the name that its parent gives up.
-        let session = Session::new().unwrap_or(shared.session());
-        shared.session.store(session.0, Relaxed);
+        shared.store.detach();
         shared.hold();
     }
 
     fn inherit(&self) -> Box<dyn Device> {
-        let (old, here) = (&*self.shared, std::process::id());
+        let old = &*self.shared;
         let info = DeviceInfo { read_only: true, ..self.info.clone() };
         let shared = Shared {
-            server: old.server.clone(),
-            login: old.login.clone(),
+            store: old.store.inherit(),
             patience: old.patience,
             slots: old.slots,
-            session: AtomicU64::new(old.session().0),
-            holder: Session::new().map_or(here.into(), |Session(holder)| holder),
             links: Links::new(),
             stored: old.stored.clone(),
-            written: old.written.clone(),
             freed: None,
             silence: Silence::new(),
             ended: AtomicBool::new(false),
-            owner: AtomicU32::new(here),
+            owner: AtomicU32::new(std::process::id()),
         };
         shared.hold();
-        Box::new(Redis::of(info, shared))
+        Box::new(Remote::of(info, shared))
     }
 
     fn is_remote(&self) -> bool {
@@ -367,6 +332,10 @@ impl Device for Redis {
 
     fn tables(&self) -> Bytes {
         Bytes(self.shared.links.bytes())
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.shared.store.descriptors()
     }
 
     fn forget(&self) {

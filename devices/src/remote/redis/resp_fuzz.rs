@@ -96,7 +96,7 @@ fn errors_are_told_apart() {
         ("WRONGTYPE Operation against a key", Refusal::Other),
         ("", Refusal::Other),
     ] {
-        assert_eq!(Refusal::of(text.as_bytes()), expected, "{text}");
+        assert_eq!(refusal(text.as_bytes()), expected, "{text}");
     }
 }
 

@@ -1,30 +1,16 @@
 //! A connection to a server: requests are collected, sent together, and answered in their order.
 
 use crate::remote::login::{Login, Secret};
-use crate::remote::resp::{Refusal, Requests, Token, token};
-use crate::remote::server::Server;
-use crate::remote::socket::Socket;
-use crate::remote::verdict::Problem;
-use crate::sys::Mapping;
-use highwater_units::PAGE_SIZE;
-use std::slice;
-
-/// Bytes of requests that are sent together: 64 pages, and what is around them.
-const OUT_BYTES: usize = 72 * PAGE_SIZE;
-/// Bytes of answers that are received at once.
-const IN_BYTES: usize = 32 * PAGE_SIZE;
-/// Memory of a connection.
-pub(super) const BYTES: usize = OUT_BYTES + IN_BYTES;
+use crate::remote::redis::resp::{Requests, Token, refusal, token};
+use crate::remote::server::{Server, hash};
+use crate::remote::store::Connection;
+use crate::remote::stream::{OUT_BYTES, Stream};
+use crate::remote::verdict::{Problem, Refusal};
 
 /// A connection, logged in.
 pub(super) struct Link {
-    socket: Socket,
-    memory: Mapping,
-    /// Bytes of requests that are not sent.
-    out: usize,
-    /// The bytes of answers that were received and not taken: from, and to.
-    input: (usize, usize),
-    pub(super) identity: Identity,
+    stream: Stream,
+    identity: Identity,
 }
 
 /// A connection as the server knows it.
@@ -50,10 +36,8 @@ pub(super) enum Answer {
 impl Link {
     /// Connects and logs in.
     pub(super) fn open(server: &Server, login: &Login) -> Result<Link, Problem> {
-        let memory = Mapping::new(BYTES).map_err(Problem::Lost)?;
-        let socket = Socket::connect(server).map_err(Problem::Lost)?;
         let identity = Identity { run: 0, id: 0 };
-        let mut link = Link { socket, memory, out: 0, input: (0, 0), identity };
+        let mut link = Link { stream: Stream::connect(server)?, identity };
         link.log_in(login)?;
         link.expect_done(&[b"PING"])?;
         let id = match link.ask(&[b"CLIENT", b"ID"])? {
@@ -94,43 +78,20 @@ impl Link {
         }
     }
 
-    /// Makes the server drop an earlier connection, and what it has received there and not carried
-    /// out yet: it could overwrite what is written from now on.
-    pub(super) fn bury(&mut self, earlier: Identity) -> Result<(), Problem> {
-        // The numbers begin anew when a server is started anew, and could be another client's.
-        if earlier.run != self.identity.run || earlier.run == 0 || earlier.id == 0 {
-            return Ok(());
-        }
-        let mut requests = self.requests();
-        requests.begin(4);
-        requests.word(b"CLIENT");
-        requests.word(b"KILL");
-        requests.word(b"ID");
-        requests.number(earlier.id);
-        self.out = requests.len();
-        self.send()?;
-        // A user that may not do this relies on the seal.
-        self.answer().map(drop)
-    }
-
     /// The place for requests to collect, behind those that are there. The caller tells the new
     /// length by [`Link::collected`].
     pub(super) fn requests(&mut self) -> Requests<'_> {
-        // SAFETY: the first part of the mapping, which only this value reaches.
-        let room = unsafe { slice::from_raw_parts_mut(self.memory.at(0), OUT_BYTES) };
-        Requests::after(self.out, room)
+        let (room, used) = self.stream.room();
+        Requests::after(used, room)
     }
 
     pub(super) fn collected(&mut self, bytes: usize) {
-        self.out = bytes;
+        self.stream.collected(bytes);
     }
 
     /// Sends the collected requests.
     pub(super) fn send(&mut self) -> Result<(), Problem> {
-        // SAFETY: as in `requests`.
-        let bytes = unsafe { slice::from_raw_parts(self.memory.at(0), self.out) };
-        self.out = 0;
-        self.socket.send(bytes).map_err(Problem::Lost)
+        self.stream.send()
     }
 
     /// Makes one request, and waits for the answer.
@@ -138,7 +99,8 @@ impl Link {
         let mut requests = self.requests();
         requests.begin(words.len());
         words.iter().for_each(|word| requests.word(word));
-        self.out = requests.len();
+        let collected = requests.len();
+        self.collected(collected);
         self.send()?;
         self.answer()
     }
@@ -154,78 +116,63 @@ impl Link {
     /// Waits for the next answer, or item of an array.
     pub(super) fn answer(&mut self) -> Result<Answer, Problem> {
         loop {
-            let (from, to) = self.input;
-            let found = token(&self.received()[from..to]).map_err(|_| Problem::Malformed)?;
+            let found = token(self.stream.waiting()).map_err(|_| Problem::Malformed)?;
             let Some((token, length)) = found else {
-                self.receive()?;
+                self.stream.receive()?;
                 continue;
             };
             let answer = match token {
                 Token::Simple(_) => Answer::Done,
-                Token::Error(text) => Answer::Refused(Refusal::of(text)),
+                Token::Error(text) => Answer::Refused(refusal(text)),
                 Token::Integer(number) => Answer::Integer(number),
                 Token::Text(length) => Answer::Text(length),
                 Token::Array(items) => Answer::Array(items),
                 Token::Null => Answer::Null,
             };
-            self.input = (from + length, to);
+            self.stream.skip(length);
             return Ok(answer);
         }
     }
 
     /// Takes the bytes of a text, of this length.
     pub(super) fn take(&mut self, text: &mut [u8]) -> Result<(), Problem> {
-        self.take_some(text)?;
-        let mut end = [0; 2];
-        self.take_some(&mut end)?;
+        self.stream.take(text)?;
+        let end = self.stream.take_array()?;
         if end == *b"\r\n" { Ok(()) } else { Err(Problem::Malformed) }
     }
+}
 
-    fn take_some(&mut self, mut to: &mut [u8]) -> Result<(), Problem> {
-        while !to.is_empty() {
-            let (from, end) = self.input;
-            if from == end {
-                self.receive()?;
-                continue;
-            }
-            let length = to.len().min(end - from);
-            to[..length].copy_from_slice(&self.received()[from..from + length]);
-            to = &mut to[length..];
-            self.input = (from + length, end);
+impl Connection for Link {
+    type Name = Identity;
+
+    fn name(&self) -> Identity {
+        self.identity
+    }
+
+    fn bury(&mut self, earlier: Identity) -> Result<(), Problem> {
+        // The numbers begin anew when a server is started anew, and could be another client's.
+        if earlier.run != self.identity.run || earlier.run == 0 || earlier.id == 0 {
+            return Ok(());
         }
-        Ok(())
+        let mut requests = self.requests();
+        requests.begin(4);
+        requests.word(b"CLIENT");
+        requests.word(b"KILL");
+        requests.word(b"ID");
+        requests.number(earlier.id);
+        let collected = requests.len();
+        self.collected(collected);
+        self.send()?;
+        // A user that may not do this relies on the seal.
+        self.answer().map(drop)
     }
 
-    /// Whether an answer has begun to come.
-    pub(super) fn is_readable(&self) -> bool {
-        self.input.0 < self.input.1 || self.socket.is_readable()
-    }
-
-    fn received(&mut self) -> &mut [u8] {
-        // SAFETY: the second part of the mapping, which only this value reaches.
-        unsafe { slice::from_raw_parts_mut(self.memory.at(OUT_BYTES), IN_BYTES) }
-    }
-
-    /// Receives more, at the end of what is there. That is less than a line, or nothing.
-    fn receive(&mut self) -> Result<(), Problem> {
-        let (from, to) = self.input;
-        self.received().copy_within(from..to, 0);
-        self.input = (0, to - from);
-        // SAFETY: as in `received`; apart from it, since the socket is borrowed, too.
-        let room = unsafe { slice::from_raw_parts_mut(self.memory.at(OUT_BYTES), IN_BYTES) };
-        let more = self.socket.receive(&mut room[to - from..]).map_err(Problem::Lost)?;
-        self.input.1 += more;
-        Ok(())
+    fn is_readable(&self) -> bool {
+        self.stream.is_readable()
     }
 }
 
 /// The value of a line `name:value`.
 pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-}
-
-/// A number of a text that is not 0 (FNV-1a).
-fn hash(text: &str) -> u64 {
-    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, step).max(1)
 }

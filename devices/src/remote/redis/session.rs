@@ -8,13 +8,11 @@
 //! that ends deletes all keys. Each key has a lifetime, which its holders extend: what a killed
 //! machine leaves goes away by itself.
 
-use crate::remote::link::{Answer, Link};
+use crate::remote::redis::link::{Answer, Link};
 use crate::remote::verdict::Problem;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fmt::{self, Write};
 
-/// Slots of a hash.
-pub(super) const SEGMENT: u32 = 512;
 /// Lifetime of a key, in seconds, from its last extension.
 pub(super) const LIFETIME: u64 = 900;
 /// Keys in a request.

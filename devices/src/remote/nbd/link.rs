@@ -1,0 +1,224 @@
+//! A connection to an export.
+//!
+//! Answers come in any order: a cookie names the request, by its number among those that were sent
+//! together, and these by theirs.
+
+use crate::error::Reason;
+use crate::remote::nbd::wire::{
+    self, Command, GoRefusal, Greeting, Malformed, OptionReply, Reply, Terms,
+};
+use crate::remote::server::Server;
+use crate::remote::socket::DEADLINE;
+use crate::remote::store::Connection;
+use crate::remote::stream::Stream;
+use crate::remote::verdict::{Problem, Refusal};
+use highwater_units::{Bytes, PAGE_SIZE};
+use std::time::Duration;
+
+/// Requests to trim that are sent together.
+const TOGETHER: usize = 256;
+/// Bits of a cookie for the number of a request among those that are sent together.
+const INDEX_BITS: u32 = 16;
+
+/// A connection.
+pub(super) struct Link {
+    stream: Stream,
+    pub(super) terms: Terms,
+    /// How often requests were sent.
+    sent: u64,
+    /// Requests without an answer, by their numbers.
+    pub(super) pending: u64,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It may be there later.
+    Problem(Problem),
+    /// The server, or the export, is none for swap.
+    Unfit(Reason),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Problem(problem)
+    }
+}
+
+impl From<Malformed> for Problem {
+    fn from(_: Malformed) -> Problem {
+        Problem::Malformed
+    }
+}
+
+impl Link {
+    /// Connects to an export that is to hold `size`.
+    pub(super) fn open(
+        server: &Server,
+        export: &str,
+        size: Bytes,
+        patience: Duration,
+    ) -> Result<Link, Failure> {
+        let mut stream = Stream::connect(server)?;
+        let terms = shake_hands(&mut stream, export)?;
+        if let Some(reason) = unfit(&terms, size) {
+            return Err(Failure::Unfit(reason));
+        }
+        // The server cannot be made to drop an old connection: a slow one is not asked anew.
+        stream.set_deadline(patience.max(DEADLINE))?;
+        Ok(Link { stream, terms, sent: 0, pending: 0 })
+    }
+
+    /// Collects the head of a request, which gets `index` for a number.
+    pub(super) fn collect(&mut self, command: Command, index: usize, offset: u64, length: usize) {
+        let cookie = self.sent << INDEX_BITS | index as u64;
+        self.put(&wire::request(command, cookie, offset, length as u32));
+    }
+
+    /// Collects bytes that are written, behind their request.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        let (room, used) = self.stream.room();
+        room[used..used + bytes.len()].copy_from_slice(bytes);
+        self.stream.collected(used + bytes.len());
+    }
+
+    /// Sends the collected requests.
+    pub(super) fn send(&mut self) -> Result<(), Problem> {
+        self.stream.send()
+    }
+
+    /// Waits for the next answer to what was sent last; returns the number of its request, and its
+    /// error.
+    pub(super) fn reply(&mut self) -> Result<(usize, Option<i32>), Problem> {
+        let Reply { cookie, error } = wire::reply(&self.stream.take_array()?)?;
+        match error {
+            _ if cookie >> INDEX_BITS != self.sent => Err(Problem::Malformed),
+            // The server ends, and another one may follow.
+            Some(libc::ESHUTDOWN) => Err(Problem::Lost(libc::ESHUTDOWN)),
+            error => Ok(((cookie & ((1 << INDEX_BITS) - 1)) as usize, error)),
+        }
+    }
+
+    /// All requests were answered.
+    pub(super) fn turn(&mut self) {
+        self.sent += 1;
+    }
+
+    /// Takes what was read.
+    pub(super) fn take(&mut self, bytes: &mut [u8]) -> Result<(), Problem> {
+        self.stream.take(bytes)
+    }
+
+    /// Sends one request, and waits until it is fulfilled.
+    fn ask(&mut self) -> Result<(), Problem> {
+        self.send()?;
+        let (_, error) = self.reply()?;
+        self.turn();
+        error.map_or(Ok(()), |errno| Err(Problem::Refused(Refusal::Failed(errno))))
+    }
+
+    /// Reads a page at an offset.
+    pub(super) fn read(&mut self, offset: u64) -> Result<[u8; PAGE_SIZE], Problem> {
+        self.collect(Command::Read, 0, offset, PAGE_SIZE);
+        self.ask()?;
+        self.stream.take_array()
+    }
+
+    /// Writes a page at an offset.
+    pub(super) fn write(&mut self, offset: u64, page: &[u8; PAGE_SIZE]) -> Result<(), Problem> {
+        self.collect(Command::Write, 0, offset, PAGE_SIZE);
+        self.put(page);
+        self.ask()
+    }
+
+    /// Gives back ranges of the export: offsets and lengths in bytes.
+    pub(super) fn trim(
+        &mut self,
+        ranges: impl Iterator<Item = (u64, usize)>,
+    ) -> Result<(), Problem> {
+        let can_trim = self.terms.can_trim();
+        let mut ranges = ranges.filter(|_| can_trim).peekable();
+        while ranges.peek().is_some() {
+            let mut count = 0;
+            for (offset, length) in ranges.by_ref().take(TOGETHER) {
+                self.collect(Command::Trim, count, offset, length);
+                count += 1;
+            }
+            self.send()?;
+            // A refusal leaves contents that nobody can read.
+            (0..count).try_for_each(|_| self.reply().map(drop))?;
+            self.turn();
+        }
+        Ok(())
+    }
+
+    /// The process ends: from now on answers may not take long.
+    pub(super) fn hurry(&mut self) -> Result<(), Problem> {
+        self.stream.set_deadline(DEADLINE)
+    }
+}
+
+/// Greets, and asks for an export.
+fn shake_hands(stream: &mut Stream, export: &str) -> Result<Terms, Failure> {
+    let greeting = wire::greeting(&stream.take_array()?).map_err(Problem::from)?;
+    if greeting == Greeting::Old {
+        return Err(Failure::Unfit(Reason::OldNbd));
+    }
+    let (room, _) = stream.room();
+    let flags = wire::client_flags();
+    room[..flags.len()].copy_from_slice(&flags);
+    let used = flags.len() + wire::go(export, &mut room[flags.len()..]);
+    stream.collected(used);
+    stream.send()?;
+    let mut terms = Terms::new();
+    loop {
+        let (kind, length) = wire::option_reply(&stream.take_array()?).map_err(Problem::from)?;
+        let mut data = vec![0; length];
+        stream.take(&mut data)?;
+        match kind {
+            OptionReply::Info => terms.note(&data).map_err(Problem::from)?,
+            OptionReply::Ack => return Ok(terms),
+            OptionReply::Refused(refusal) => {
+                return Err(Failure::Unfit(match refusal {
+                    GoRefusal::TooOld => Reason::OldNbd,
+                    GoRefusal::NoSuchExport => Reason::NoExport,
+                    GoRefusal::WantsTls => Reason::WantsTls,
+                    GoRefusal::Unwilling => Reason::Unwilling,
+                }));
+            }
+        }
+    }
+}
+
+/// Why an export cannot hold `size` of swap.
+fn unfit(terms: &Terms, size: Bytes) -> Option<Reason> {
+    match terms.size.map(Bytes) {
+        None => Some(Reason::NotNbd),
+        Some(_) if terms.is_read_only() => Some(Reason::ReadOnlyExport),
+        Some(export) if export < size => Some(Reason::SmallExport { size: export }),
+        Some(_) if terms.run_max().is_none() => Some(Reason::BlockSize),
+        Some(_) => None,
+    }
+}
+
+impl Connection for Link {
+    type Name = ();
+
+    fn name(&self) {}
+
+    /// The protocol has nothing for it. A connection is given up only when the other side is gone,
+    /// or after all patience.
+    fn bury(&mut self, (): ()) -> Result<(), Problem> {
+        Ok(())
+    }
+
+    fn is_readable(&self) -> bool {
+        self.stream.is_readable()
+    }
+
+    fn disconnect(&mut self) {
+        self.collect(Command::Disconnect, 0, 0, 0);
+        // It is closed in any case.
+        let _ = self.send();
+    }
+}

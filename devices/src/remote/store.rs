@@ -1,0 +1,126 @@
+//! The contract of a protocol by which a server stores pages.
+
+use crate::arena::Arena;
+use crate::remote::freed::Group;
+use crate::remote::verdict::Problem;
+use crate::remote::window::{PAGES, Piece, Window};
+use crate::slot_set::SlotSet;
+use highwater_platform::{Direction, Io, IoError};
+use highwater_units::PAGE_SIZE;
+use std::os::fd::RawFd;
+use std::slice;
+use std::time::Duration;
+
+/// Transfers of a window, which were admitted.
+#[derive(Clone, Copy)]
+pub(super) struct Transfers<'a> {
+    pub(super) direction: Direction,
+    pub(super) arena: Arena,
+    pub(super) batch: &'a [Io],
+    pub(super) window: &'a Window,
+    /// Slots with a page.
+    pub(super) stored: &'a SlotSet,
+}
+
+/// The outcome of each piece of a window.
+pub(super) type Outcomes = [Result<(), Problem>; PAGES];
+
+/// A connection.
+pub(super) trait Connection: Send {
+    /// A connection as the server knows it.
+    type Name: Copy + Send;
+
+    fn name(&self) -> Self::Name;
+
+    /// Makes the server drop an earlier connection, and what it has received there and not carried
+    /// out yet, if it can.
+    fn bury(&mut self, earlier: Self::Name) -> Result<(), Problem>;
+
+    /// Whether an answer has begun to come.
+    fn is_readable(&self) -> bool;
+
+    /// Tells the server that nothing follows.
+    fn disconnect(&mut self) {}
+}
+
+/// Pages on a server. A process that has them from another one, which forked it, reads them by a
+/// `Store` of its own; the last of these that ends deletes them.
+pub(super) trait Store: Send + Sync + Sized + 'static {
+    type Link: Connection;
+
+    /// Between two calls of [`Store::refresh`].
+    const REFRESH: Duration;
+
+    fn connect(&self) -> Result<Self::Link, Problem>;
+
+    /// The most connections at once.
+    fn links_max(&self) -> usize;
+
+    /// The most pages of a request.
+    fn run_max(&self) -> usize;
+
+    /// Finds room for slots that are about to be written, and are in the set of stored ones.
+    ///
+    /// # Errors
+    /// `Full`.
+    fn place(&self, _slot: u32, _pages: u32) -> Result<(), IoError> {
+        Ok(())
+    }
+
+    /// Sends the requests of a window.
+    ///
+    /// # Safety
+    /// As for [`crate::Device::read`].
+    unsafe fn ask(&self, link: &mut Self::Link, transfers: Transfers<'_>) -> Result<(), Problem>;
+
+    /// Receives the answers of a window: all of them, also behind a refusal.
+    ///
+    /// # Safety
+    /// As for [`Store::ask`].
+    unsafe fn hear(
+        &self,
+        link: &mut Self::Link,
+        transfers: Transfers<'_>,
+    ) -> Result<Outcomes, Problem>;
+
+    /// Deletes the pages of freed slots of a segment.
+    fn delete(&self, link: &mut Self::Link, segment: u32, slots: Group) -> Result<(), Problem>;
+
+    /// Gives up the room of a segment if no slot is stored there, nor to be deleted.
+    fn release(&self, _segment: u32, _is_unused: &dyn Fn() -> bool) {}
+
+    /// Tells the server that the pages are in use.
+    fn refresh(&self, link: &mut Self::Link) -> Result<(), Problem>;
+
+    /// Deletes all pages. None is in use, here or in another process.
+    fn clear(&self, link: &mut Self::Link) -> Result<(), Problem>;
+
+    /// Becomes one of those that the pages wait for.
+    fn hold(&self, link: &mut Self::Link) -> Result<(), Problem>;
+
+    /// Ends. The last deletes all pages.
+    fn end(&self, link: &mut Self::Link) -> Result<(), Problem>;
+
+    /// In another process than the one that opened it: becomes a store of its own, which is empty.
+    fn detach(&self);
+
+    /// A store that reads these pages, in a forked child.
+    fn inherit(&self) -> Self;
+
+    /// As [`crate::Device::descriptors`].
+    fn descriptors(&self) -> Vec<RawFd> {
+        Vec::new()
+    }
+}
+
+impl Transfers<'_> {
+    /// The memory of a page of a piece.
+    ///
+    /// # Safety
+    /// As for [`crate::Device::read`].
+    pub(super) unsafe fn frame<'a>(self, piece: &Piece, page: usize) -> &'a mut [u8] {
+        let pfn = self.batch[piece.io].frames.at(piece.offset + page);
+        // SAFETY: an admitted transfer, for whose frames the caller vouches.
+        unsafe { slice::from_raw_parts_mut(self.arena.address(pfn), PAGE_SIZE) }
+    }
+}

@@ -1,0 +1,108 @@
+//! A socket with memory for requests that are sent together, and for answers.
+
+use crate::remote::server::Server;
+use crate::remote::socket::Socket;
+use crate::remote::verdict::Problem;
+use crate::sys::Mapping;
+use highwater_units::PAGE_SIZE;
+use std::slice;
+use std::time::Duration;
+
+/// Bytes of requests that are sent together: 64 pages, and what is around them.
+pub(super) const OUT_BYTES: usize = 72 * PAGE_SIZE;
+/// Bytes of answers that are received at once.
+const IN_BYTES: usize = 32 * PAGE_SIZE;
+/// Memory of a connection.
+pub(super) const BYTES: usize = OUT_BYTES + IN_BYTES;
+
+/// A connected socket with its memory.
+pub(super) struct Stream {
+    socket: Socket,
+    memory: Mapping,
+    /// Bytes of requests that are not sent.
+    out: usize,
+    /// The bytes of answers that were received and not taken: from, and to.
+    input: (usize, usize),
+}
+
+impl Stream {
+    pub(super) fn connect(server: &Server) -> Result<Stream, Problem> {
+        let memory = Mapping::new(BYTES).map_err(Problem::Lost)?;
+        let socket = Socket::connect(server).map_err(Problem::Lost)?;
+        Ok(Stream { socket, memory, out: 0, input: (0, 0) })
+    }
+
+    /// Sets how long an answer may take.
+    pub(super) fn set_deadline(&mut self, deadline: Duration) -> Result<(), Problem> {
+        self.socket.set_deadline(deadline).map_err(Problem::Lost)
+    }
+
+    /// The memory for requests, and how much of it is used.
+    pub(super) fn room(&mut self) -> (&mut [u8], usize) {
+        // SAFETY: the first part of the mapping, which only this value reaches.
+        (unsafe { slice::from_raw_parts_mut(self.memory.at(0), OUT_BYTES) }, self.out)
+    }
+
+    /// Requests were collected: so many bytes of the room are used.
+    pub(super) fn collected(&mut self, bytes: usize) {
+        self.out = bytes;
+    }
+
+    /// Sends the collected requests.
+    pub(super) fn send(&mut self) -> Result<(), Problem> {
+        // SAFETY: as in `room`.
+        let bytes = unsafe { slice::from_raw_parts(self.memory.at(0), self.out) };
+        self.out = 0;
+        self.socket.send(bytes).map_err(Problem::Lost)
+    }
+
+    /// The bytes that were received and not taken.
+    pub(super) fn waiting(&self) -> &[u8] {
+        let (from, to) = self.input;
+        // SAFETY: the second part of the mapping, which only this value reaches.
+        let all = unsafe { slice::from_raw_parts(self.memory.at(OUT_BYTES), IN_BYTES) };
+        &all[from..to]
+    }
+
+    /// Drops the first bytes of those that wait.
+    pub(super) fn skip(&mut self, bytes: usize) {
+        self.input.0 += bytes;
+    }
+
+    /// Takes the next bytes, and waits for them.
+    pub(super) fn take(&mut self, mut to: &mut [u8]) -> Result<(), Problem> {
+        while !to.is_empty() {
+            if self.waiting().is_empty() {
+                self.receive()?;
+            }
+            let length = to.len().min(self.waiting().len());
+            to[..length].copy_from_slice(&self.waiting()[..length]);
+            to = &mut to[length..];
+            self.skip(length);
+        }
+        Ok(())
+    }
+
+    /// Takes a number of bytes that the caller knows, and waits for them.
+    pub(super) fn take_array<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
+        let mut bytes = [0; N];
+        self.take(&mut bytes).map(|()| bytes)
+    }
+
+    /// Whether [`Stream::take`] would find a byte.
+    pub(super) fn is_readable(&self) -> bool {
+        !self.waiting().is_empty() || self.socket.is_readable()
+    }
+
+    /// Receives more, at the end of what waits. That is less than a line, or nothing.
+    pub(super) fn receive(&mut self) -> Result<(), Problem> {
+        // SAFETY: as in `waiting`; nothing else is borrowed.
+        let all = unsafe { slice::from_raw_parts_mut(self.memory.at(OUT_BYTES), IN_BYTES) };
+        let (from, to) = self.input;
+        all.copy_within(from..to, 0);
+        self.input = (0, to - from);
+        let more = self.socket.receive(&mut all[to - from..]).map_err(Problem::Lost)?;
+        self.input.1 += more;
+        Ok(())
+    }
+}
