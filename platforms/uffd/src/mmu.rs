@@ -112,9 +112,17 @@ impl Mmu for Uffd {
         let address = self.areas.address(space, first) as u64;
         let uffd = self.areas.uffd(space);
         self.count_stores(address, pages);
-        // Fails only if the program unmapped some of the pages itself. A store to one that is left
-        // faults again, and is allowed alone.
-        let _ = uffd.protect(address, pages * PAGE_SIZE, Writes::Allowed, Wake::Now);
+        let allow = |address, len| uffd.protect(address, len, Writes::Allowed, Wake::Now);
+        if allow(address, pages * PAGE_SIZE).is_ok() {
+            return;
+        }
+        // Before Linux 6.4 the pages must lie in one mapping of the kernel's.
+        for page in (0..pages).map(|page| address + (page * PAGE_SIZE) as u64) {
+            if allow(page, PAGE_SIZE).is_err() {
+                // The program has unmapped it itself.
+                uffd.wake(page, PAGE_SIZE);
+            }
+        }
     }
 
     fn holds(&self, space: SpaceId, vpn: Vpn) -> bool {
@@ -295,6 +303,22 @@ mod tests {
         assert_eq!(platform.calls().protects - before.protects, 2);
         let between = platform.residency.of(platform.address(SPACE, Vpn(20)) as u64, 380);
         assert!(between[..380].iter().all(|page| page.is_writable));
+    }
+
+    /// As before Linux 6.4 wherever the pages lie in several mappings of the kernel's: it refuses
+    /// the whole range, and a thread that waits for one of the pages must not be forgotten.
+    #[test]
+    fn pages_around_a_foreign_mapping_become_writable() {
+        let Some(platform) = platform(Mapping::Copy) else { return };
+        let uffd = platform.areas.uffd(SPACE);
+        platform.protect_all(uffd, SPACE, &[(Vpn(0), Vpn(5))]).expect("protection");
+        let page = platform.address(SPACE, Vpn(2));
+        // SAFETY: a page of the space, whose contents are not needed.
+        unsafe { sys::map_closed(page, PAGE_SIZE) }.expect("a mapping");
+        platform.allow_write(SPACE, Vpn(0), 5);
+        let found = platform.residency.of(platform.address(SPACE, Vpn(0)) as u64, 5);
+        let writable: Vec<bool> = found[..5].iter().map(|page| page.is_writable).collect();
+        assert_eq!(writable, [true, true, false, true, true]);
     }
 
     /// A process with the memory of this one, until it is dropped.
