@@ -16,12 +16,13 @@ mod table;
 mod tool;
 
 use clap::Args;
-use guest::{Checked, Machine, Outcome};
+use guest::{Machine, Outcome};
 use packages::Kernel;
 use root::Root;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use table::Column;
+pub use tool::Trouble;
 
 /// The repository this program was built from.
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -37,26 +38,9 @@ pub struct Options {
     /// Only machines with this number of CPUs: 1 or 4.
     #[arg(long, value_name = "NUMBER")]
     cpus: Option<usize>,
-    /// Only checks whose names contain this (may be repeated); the table is left as it is.
+    /// Only checks whose names contain this (may be repeated); the table keeps the others' results.
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
-}
-
-/// Why kernels cannot be run, in one line.
-#[derive(Debug)]
-pub struct Trouble(pub String);
-
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble(error.to_string())
-    }
-}
-
-/// What a machine with a kernel did.
-struct Column {
-    kernel: Kernel,
-    /// `Err`: why it was not run.
-    checks: Result<Vec<Checked>, String>,
 }
 
 /// Runs the guests; prints a table, and with HIGHWATER_WRITE_DOCS in the environment writes it into
@@ -85,9 +69,9 @@ pub fn run(options: &Options) -> Result<usize, Trouble> {
             let run = image.and_then(|image| guest::run(machine, image, &archive, &options.only));
             let lines = run.unwrap_or_else(|trouble| vec![format!("trouble {}", trouble.0)]);
             failed += failures(&lines);
-            if options.only.is_empty() {
-                fs::write(result(&dir, kernel, machine), lines.join("\n"))?;
-            }
+            let file = result(&dir, kernel, machine);
+            let before = fs::read_to_string(&file).unwrap_or_default();
+            fs::write(file, merged(&before, &lines))?;
         }
     }
     show(&dir)?;
@@ -124,6 +108,15 @@ fn failures(lines: &[String]) -> usize {
     lines.iter().filter(bad).inspect(|line| println!("{line}")).count()
 }
 
+/// The lines of a guest, with those before of checks that were not run now.
+fn merged(before: &str, lines: &[String]) -> String {
+    let name = |line: &str| guest::checked(line).map(|check| check.name);
+    let now: Vec<_> = lines.iter().filter_map(|line| name(line)).collect();
+    let is_left = |line: &&str| name(line).is_some_and(|name| !now.contains(&name));
+    let kept = before.lines().filter(is_left);
+    kept.chain(lines.iter().map(String::as_str)).collect::<Vec<_>>().join("\n")
+}
+
 /// The file with the lines of a guest.
 fn result(dir: &Path, kernel: &Kernel, machine: Machine) -> PathBuf {
     dir.join("results").join(format!("{}-{}", kernel.name, machine.cpus()))
@@ -135,8 +128,9 @@ fn show(dir: &Path) -> Result<(), Trouble> {
     for machine in Machine::ALL {
         let columns = packages::all().into_iter().filter_map(|kernel| {
             let text = fs::read_to_string(result(dir, &kernel, machine)).ok()?;
-            let checks = match text.strip_prefix("trouble ") {
-                Some(reason) => Err(reason.lines().next().unwrap_or_default().to_owned()),
+            let trouble = text.lines().find_map(|line| line.strip_prefix("trouble "));
+            let checks = match trouble {
+                Some(reason) => Err(reason.to_owned()),
                 None => Ok(text.lines().filter_map(guest::checked).collect()),
             };
             Some(Column { kernel, checks })
@@ -169,6 +163,13 @@ mod tests {
         assert_eq!(one.iter().map(|kernel| kernel.name.as_str()).collect::<Vec<_>>(), ["6.1"]);
         let refusal = chosen(&all, &["2.4".to_owned()]).unwrap_err();
         assert!(refusal.0.starts_with("no kernel 2.4: choose from 5.10, "), "{}", refusal.0);
+    }
+
+    #[test]
+    fn results_of_checks_that_were_not_run_now_are_kept() {
+        let now = ["guest 6.1", "check b: ok 2.0"].map(str::to_owned);
+        let before = "trouble x\ncheck a: ok 1.0\ncheck b: failed: y";
+        assert_eq!(merged(before, &now), "check a: ok 1.0\nguest 6.1\ncheck b: ok 2.0");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The kernels to boot: packages of distributions, fetched with apt and checked by their hash.
 
-use super::Trouble;
-use super::tool::run;
+use super::tool::{Trouble, run};
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,8 +24,9 @@ pub(super) struct Kernel {
 
 #[derive(Clone, Debug, Deserialize)]
 struct Package {
-    /// In the archive.
-    path: String,
+    /// Its directory in the archive.
+    dir: String,
+    file: String,
     sha256: String,
 }
 
@@ -55,7 +55,7 @@ impl Kernel {
         let (mirror, made) = (self.mirror()?, dir.join(format!("{}.new", self.name)));
         fs::create_dir_all(&made)?;
         for package in &self.package {
-            let file = dir.join(package.path.rsplit('/').next().unwrap_or_default());
+            let file = dir.join(&package.file);
             package.fetch(&mirror, &file)?;
             run(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&made))?;
         }
@@ -84,7 +84,7 @@ impl Kernel {
 impl Package {
     /// Downloads the package, unless it is there.
     fn fetch(&self, mirror: &str, to: &Path) -> Result<(), Trouble> {
-        let from = format!("{}/{}", mirror.trim_end_matches('/'), self.path);
+        let from = format!("{}/{}/{}", mirror.trim_end_matches('/'), self.dir, self.file);
         let hash = format!("SHA256:{}", self.sha256);
         // It leaves a file that has this hash as it is.
         let mut fetch = Command::new("/usr/lib/apt/apt-helper");
@@ -125,7 +125,7 @@ mod tests {
         for kernel in &kernels {
             assert!(MIRRORS.iter().any(|(archive, _)| *archive == kernel.archive), "{kernel:?}");
             for package in &kernel.package {
-                assert!(package.path.contains(&kernel.name), "{package:?}");
+                assert!(package.file.contains(&kernel.name), "{package:?}");
                 assert_eq!(package.sha256.len(), 64, "{package:?}");
             }
         }

@@ -2,9 +2,8 @@
 //! programs of its tests, and modules of the kernels. It is an archive that the kernel unpacks into
 //! its memory.
 
-use super::Trouble;
 use super::packages::find;
-use super::tool::run;
+use super::tool::{Trouble, run};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;

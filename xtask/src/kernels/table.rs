@@ -1,11 +1,18 @@
 //! The table of kernels and checks, as Markdown.
 
-use super::Column;
-use super::guest::Outcome;
+use super::guest::{Checked, Outcome};
+use super::packages::Kernel;
 use std::fmt::Write;
 
 const BEGIN: &str = "<!-- tables: make test-kernels -->\n";
 const END: &str = "<!-- end of tables -->\n";
+
+/// What a machine with a kernel did.
+pub(super) struct Column {
+    pub(super) kernel: Kernel,
+    /// `Err`: why it was not run.
+    pub(super) checks: Result<Vec<Checked>, String>,
+}
 
 /// A row for each check, a column for each kernel, and the reasons below.
 pub(super) fn of(machine: &str, columns: &[Column]) -> String {
@@ -51,7 +58,7 @@ fn cell(column: &Column, name: &str, reasons: &mut Vec<String>) -> String {
         Some(Outcome::Passed) => " ok |".to_owned(),
         Some(Outcome::Failed(reason)) => format!(" **failed** ({}) |", note(reason)),
         Some(Outcome::NotRun(reason)) => format!(" not run ({}) |", note(reason)),
-        None => " missing |".to_owned(),
+        None => " - |".to_owned(),
     }
 }
 
@@ -64,7 +71,6 @@ pub(super) fn replaced(page: &str, tables: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::guest::Checked;
     use super::super::packages;
     use super::*;
 

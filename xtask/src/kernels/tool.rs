@@ -1,7 +1,17 @@
 //! Programs of the machine that the task calls.
 
-use super::Trouble;
+use std::io;
 use std::process::Command;
+
+/// Why kernels cannot be run, in one line.
+#[derive(Debug)]
+pub struct Trouble(pub String);
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble(error.to_string())
+    }
+}
 
 /// The output of a command that must succeed.
 ///

@@ -19,7 +19,7 @@ from pathlib import Path
 
 HIGHWATER = "/highwater/highwater"
 USER = 1000
-PATIENCE = 60
+PATIENCE = 120
 """Seconds for one command, several times what the slowest takes."""
 MIB = 1 << 20
 KERNEL = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
@@ -133,7 +133,7 @@ def same(program, **options):
 SORT = ["sort", "--parallel=1", "-S", "100M", "numbers"]
 PYTHON = ["python3", "tree.py"]
 SMALL = ("--paged", "4M")
-ROOMY = ("--paged", "10M")
+ROOMY = ("--paged", "16M")
 HANDLERS = ("--faults", "handlers")
 IN_THREAD = ("--faults", "in-thread")
 COPIES = ("--faults", "handlers", "--system-calls", "copies")
@@ -383,11 +383,11 @@ CHECKS = {
     "signals": signals,
     "C, memory calls": c_program("mixed", "8"),
     "C, memory calls, handlers": c_program("mixed", "8", options=HANDLERS),
-    "C, forks": c_program("forks", "8"),
-    "C, forks, handlers": c_program("forks", "8", options=HANDLERS),
+    "C, forks": c_program("forks", "6"),
+    "C, forks, handlers": c_program("forks", "6", options=HANDLERS),
     "C, nested forks": c_program("forks", "6", "turns", "nested"),
     "C, fork's surroundings": c_program("forking", "8", "handlers", "coroutine", "streams"),
-    "C, shared": c_program("shared", "6"),
+    "C, shared": c_program("shared", "5"),
     "C, threads": c_program("threads", "8", "2", "16", memory=("--paged", "8M")),
     "C, malloc": c_program("heap", "8"),
     "C, structures": c_program("structs", "8"),
