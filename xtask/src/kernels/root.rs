@@ -104,22 +104,23 @@ impl Root {
         self.dir.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Copies a file, and the libraries that it needs.
-    fn add(&self, from: &Path, to: &Path) -> Result<(), Trouble> {
-        let mut files = vec![(from.to_owned(), to.to_owned())];
-        // A file without libraries is an error of ldd.
-        let libraries = run(Command::new("ldd").arg(from)).unwrap_or_default();
-        let paths = libraries.split_whitespace().filter(|word| word.starts_with('/'));
-        files.extend(paths.map(|path| (path.into(), path.into())));
-        for (from, to) in files {
-            let to = self.at(to);
-            if !to.exists() {
-                fs::create_dir_all(to.parent().unwrap_or(&self.dir))?;
-                fs::copy(&from, &to)
-                    .map_err(|error| Trouble(format!("{}: {error}", from.display())))?;
-            }
+    /// Copies a file, unless it is there.
+    fn place(&self, from: &Path, to: &Path) -> Result<(), Trouble> {
+        let to = self.at(to);
+        if !to.exists() {
+            fs::create_dir_all(to.parent().unwrap_or(&self.dir))?;
+            fs::copy(from, &to).map_err(|error| Trouble(format!("{}: {error}", from.display())))?;
         }
         Ok(())
+    }
+
+    /// Copies a program or library, and the libraries that it needs.
+    fn add(&self, from: &Path, to: &Path) -> Result<(), Trouble> {
+        self.place(from, to)?;
+        // A program without libraries is an error of ldd.
+        let libraries = run(Command::new("ldd").arg(from)).unwrap_or_default();
+        let paths = libraries.split_whitespace().filter(|word| word.starts_with('/'));
+        paths.map(Path::new).try_for_each(|path| self.place(path, path))
     }
 
     fn add_program(&self, path: &Path) -> Result<(), Trouble> {
@@ -141,9 +142,8 @@ impl Root {
             match path.is_dir() {
                 true if UNUSED.contains(&name.as_str()) || name.starts_with("config-") => {}
                 true => self.add_tree(&path)?,
-                false if name.ends_with(".py") || name.ends_with(".so") => {
-                    self.add_program(&path)?
-                }
+                false if name.ends_with(".py") => self.place(&path, &path)?,
+                false if name.ends_with(".so") => self.add_program(&path)?,
                 false => {}
             }
         }
