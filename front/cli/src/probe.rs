@@ -143,11 +143,11 @@ pub(crate) fn userfaultfd() -> Result<Userfaultfd, Denied> {
 fn denied(error: &io::Error) -> Denied {
     match number(error) {
         libc::ENOSYS => missing(),
-        libc::EPERM => match from_system_call(Faults::UserMode).map_err(|e| number(&e)) {
+        libc::EPERM => match from_system_call(Faults::UserMode) {
             Ok(_) if can_populate() => Denied::UserModeOnly,
-            // Kernels before 5.11 do not know the flag, and refuse for lack of privileges.
-            Ok(_) | Err(libc::EINVAL) => Denied::Unprivileged,
-            Err(_) => Denied::Filtered,
+            // Kernels before 5.11 do not know the flag, and refuse for lack of privileges first.
+            _ if !can_populate() && !is_filtered() => Denied::Unprivileged,
+            _ => Denied::Filtered,
         },
         number => Denied::Error(number),
     }
@@ -155,11 +155,13 @@ fn denied(error: &io::Error) -> Denied {
 
 /// Why the kernel says that it does not know the call: a filter may say so, too.
 fn missing() -> Denied {
+    if is_filtered() { Denied::Filtered } else { Denied::NotInKernel }
+}
+
+/// Whether a filter judges the system calls of this process.
+fn is_filtered() -> bool {
     let status = procfs::process::Process::myself().and_then(|own| own.status());
-    match status.ok().and_then(|status| status.seccomp) {
-        Some(SECCOMP_MODE_FILTER) => Denied::Filtered,
-        _ => Denied::NotInKernel,
-    }
+    status.is_ok_and(|status| status.seccomp == Some(SECCOMP_MODE_FILTER))
 }
 
 fn number(error: &io::Error) -> i32 {
