@@ -44,7 +44,7 @@ help:
 	@echo "make test-packages"
 	@echo "              each way to install, in a clean Debian (root, 10 minutes)"
 	@echo "make test-kernels"
-	@echo "              programs on Linux 5.10 to 7.3, in qemu (60 minutes)"
+	@echo "              programs on Linux 5.10 to 7.3, in qemu (90 minutes)"
 	@echo "make book     the pages of docs as a book, in target/book"
 	@echo "make clean    remove what was built"
 
