@@ -324,8 +324,8 @@ mod tests {
         assert!(between[..380].iter().all(|page| page.is_writable));
     }
 
-    /// UFFDIO_COPY of older kernels does not protect pages of a read-only range, and the program may
-    /// write to them later.
+    /// UFFDIO_COPY of older kernels does not protect pages of a read-only range, and the program
+    /// may write to them later.
     #[test]
     fn pages_of_read_only_ranges_are_protected_apart() {
         let Some(platform) = platform(Mapping::Copy) else { return };
