@@ -11,7 +11,7 @@ PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 .PHONY: help build lab install install-c c c-files test test-modes test-programs demo
 .PHONY: bench bench-arrays bench-array-libraries bench-examples bench-forks bench-programs
 .PHONY: python python-types package venv tools clean
-.PHONY: deb tarball test-packages book
+.PHONY: deb tarball test-packages test-kernels book
 
 help:
 	@echo "make demo     sort 512 MiB of text in 128 MiB, beside the kernel's swap (8 minutes)"
@@ -43,6 +43,8 @@ help:
 	@echo "              real programs and suites, without and with Highwater (2 hours)"
 	@echo "make test-packages"
 	@echo "              each way to install, in a clean Debian (root, 10 minutes)"
+	@echo "make test-kernels"
+	@echo "              programs on Linux 5.10 to 7.3, in qemu (90 minutes)"
 	@echo "make book     the pages of docs as a book, in target/book"
 	@echo "make clean    remove what was built"
 
@@ -87,6 +89,11 @@ deb:
 # Each way to install, into a clean Debian, where sort and Python then run.
 test-packages: deb tarball
 	front/cli/tests/packages/packages.py $(PACKAGES)
+
+# Kernels of distributions in qemu; docs/kernels.md says what is needed. OPTIONS as in
+# `cargo run -p highwater-xtask -- kernels --help`; with HIGHWATER_WRITE_DOCS the page is written.
+test-kernels: build
+	$(CARGO) run --package highwater-xtask -- kernels $(OPTIONS)
 
 book:
 	@command -v mdbook >/dev/null || { echo "first: cargo install mdbook" >&2; exit 1; }

@@ -1,4 +1,5 @@
 //! What the repository checks about itself.
 #![forbid(unsafe_code)]
 
+pub mod kernels;
 pub mod tidy;

@@ -1,7 +1,7 @@
-//! Tasks of the repository: `cargo run -p highwater-xtask -- tidy`.
+//! Tasks of the repository: `cargo run -p highwater-xtask -- tidy`, and `kernels`.
 
 use clap::{Parser, Subcommand};
-use highwater_xtask::tidy;
+use highwater_xtask::{kernels, tidy};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,11 +16,13 @@ struct Options {
 enum Task {
     /// Report every place that breaks a rule of STYLE.md which a program can check.
     Tidy,
+    Kernels(kernels::Options),
 }
 
 fn main() -> ExitCode {
     match Options::parse().task {
         Task::Tidy => report(tidy::repository(Path::new(tidy::ROOT))),
+        Task::Kernels(options) => report_failures(kernels::run(&options)),
     }
 }
 
@@ -35,6 +37,21 @@ fn report(outcome: Result<Vec<tidy::Violation>, tidy::TidyError>) -> ExitCode {
         }
         Err(error) => {
             eprintln!("tidy: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Status 0: all checks passed or could not be run; 1: some failed; 2: not able to run.
+fn report_failures(outcome: Result<usize, kernels::Trouble>) -> ExitCode {
+    match outcome {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(failed) => {
+            println!("{failed} checks failed");
+            ExitCode::from(1)
+        }
+        Err(trouble) => {
+            eprintln!("kernels: {}", trouble.0);
             ExitCode::from(2)
         }
     }

@@ -165,8 +165,12 @@ fn userfaultfd_denied(name: &'static str, denied: Denied) -> Item {
             Item::fail(name, "not in this kernel", change)
         }
         Denied::UserModeUnknown => {
-            let found = "not for faults of user mode alone: this kernel is older than 5.11";
-            Item::fail(name, found, PERMIT)
+            let found = "not for faults of user mode alone: this kernel is older than 5.14";
+            Item::fail(name, found, "leave --faults in-thread and --system-calls copies out")
+        }
+        Denied::Unprivileged => {
+            let found = "permitted to root alone, and this kernel is older than 5.14";
+            Item::fail(name, found, "run as root, or 'sysctl vm.unprivileged_userfaultfd=1'")
         }
         Denied::UserModeOnly => {
             let found = "not permitted for kernel-mode faults, so that system calls into paged \
@@ -288,8 +292,14 @@ mod tests {
 
     #[test]
     fn whatever_is_not_well_says_what_to_change() {
-        let denials =
-            [Denied::NotInKernel, Denied::UserModeOnly, Denied::Filtered, Denied::Error(12)];
+        let denials = [
+            Denied::NotInKernel,
+            Denied::UserModeOnly,
+            Denied::UserModeUnknown,
+            Denied::Unprivileged,
+            Denied::Filtered,
+            Denied::Error(12),
+        ];
         let mut items = vec![overcommit("2"), address_space(Some(Bytes(1 << 30))), maps(Some(100))];
         items.extend(denials.map(|denied| userfaultfd_denied("userfaultfd", denied)));
         for item in items {
@@ -306,6 +316,15 @@ mod tests {
             assert!(refusal.remedy().contains(remedy), "{refusal}");
         }
         assert!(refusal.what().contains("kernel-mode"));
+    }
+
+    /// Copies need faults of user mode alone and MADV_POPULATE_READ, which these lack.
+    #[test]
+    fn kernels_before_5_14_are_not_told_to_use_copies() {
+        for denied in [Denied::UserModeUnknown, Denied::Unprivileged] {
+            let item = userfaultfd_denied("userfaultfd", denied);
+            assert!(!item.change.unwrap_or_default().contains("use --system-calls copies"));
+        }
     }
 
     #[test]

@@ -87,7 +87,9 @@ pub(crate) enum Denied {
     NotInKernel,
     /// This user may only serve user-mode faults.
     UserModeOnly,
-    /// The kernel does not know faults of user mode alone: it is older than 5.11.
+    /// This user may serve none, or those of user mode, which are not enough before 5.14.
+    Unprivileged,
+    /// Faults of user mode alone are not enough for copies: the kernel is older than 5.14.
     UserModeUnknown,
     /// Refused altogether, for instance by a container's seccomp filter.
     Filtered,
@@ -95,9 +97,12 @@ pub(crate) enum Denied {
     Error(i32),
 }
 
-/// A userfaultfd for faults of user mode. The kernel gives it to everybody, but a filter may refuse
-/// the call, where the device may be allowed.
+/// A userfaultfd for faults of user mode, where system calls can get copies, which it is for. The
+/// kernel gives it to everybody, but a filter may refuse the call, where the device may be allowed.
 pub(crate) fn userfaultfd_of_user_mode() -> Result<Userfaultfd, Denied> {
+    if !can_populate() {
+        return Err(Denied::UserModeUnknown);
+    }
     let faults = Faults::UserMode;
     let refused = match from_system_call(faults) {
         Ok(fd) => return Userfaultfd::of(Way::SystemCall, faults, &fd),
@@ -113,6 +118,13 @@ pub(crate) fn userfaultfd_of_user_mode() -> Result<Userfaultfd, Denied> {
             number => Denied::Error(number),
         }),
     }
+}
+
+/// Whether the kernel tells which memory may be accessed (MADV_POPULATE_READ, Linux 5.14), which is
+/// asked before a copy is made.
+fn can_populate() -> bool {
+    // SAFETY: the advice is checked, and concerns no page.
+    unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_READ) == 0 }
 }
 
 /// Tries the device first: it may be allowed where the system call is not.
@@ -131,10 +143,11 @@ pub(crate) fn userfaultfd() -> Result<Userfaultfd, Denied> {
 fn denied(error: &io::Error) -> Denied {
     match number(error) {
         libc::ENOSYS => missing(),
-        libc::EPERM => match from_system_call(Faults::UserMode).map_err(|e| number(&e)) {
-            // EINVAL: kernels before 5.11 do not know the flag, and refuse for lack of privileges.
-            Ok(_) | Err(libc::EINVAL) => Denied::UserModeOnly,
-            Err(_) => Denied::Filtered,
+        libc::EPERM => match from_system_call(Faults::UserMode) {
+            Ok(_) if can_populate() => Denied::UserModeOnly,
+            // Kernels before 5.11 do not know the flag, and refuse for lack of privileges first.
+            _ if !can_populate() && !is_filtered() => Denied::Unprivileged,
+            _ => Denied::Filtered,
         },
         number => Denied::Error(number),
     }
@@ -142,11 +155,13 @@ fn denied(error: &io::Error) -> Denied {
 
 /// Why the kernel says that it does not know the call: a filter may say so, too.
 fn missing() -> Denied {
+    if is_filtered() { Denied::Filtered } else { Denied::NotInKernel }
+}
+
+/// Whether a filter judges the system calls of this process.
+fn is_filtered() -> bool {
     let status = procfs::process::Process::myself().and_then(|own| own.status());
-    match status.ok().and_then(|status| status.seccomp) {
-        Some(SECCOMP_MODE_FILTER) => Denied::Filtered,
-        _ => Denied::NotInKernel,
-    }
+    status.is_ok_and(|status| status.seccomp == Some(SECCOMP_MODE_FILTER))
 }
 
 fn number(error: &io::Error) -> i32 {

@@ -11,7 +11,7 @@
 use crate::api::{Partial, Wake, Writes};
 use crate::area::Delivery;
 use crate::copy::copy_page;
-use crate::protect::Access;
+use crate::protect::{Access, Fixed};
 use crate::residency::PAGES_MAX;
 use crate::take_out::Failure;
 use crate::uffd::Uffd;
@@ -112,9 +112,17 @@ impl Mmu for Uffd {
         let address = self.areas.address(space, first) as u64;
         let uffd = self.areas.uffd(space);
         self.count_stores(address, pages);
-        // Fails only if the program unmapped some of the pages itself. A store to one that is left
-        // faults again, and is allowed alone.
-        let _ = uffd.protect(address, pages * PAGE_SIZE, Writes::Allowed, Wake::Now);
+        let allow = |address, len| uffd.protect(address, len, Writes::Allowed, Wake::Now);
+        if allow(address, pages * PAGE_SIZE).is_ok() {
+            return;
+        }
+        // Before Linux 6.4 the pages must lie in one mapping of the kernel's.
+        for page in (0..pages).map(|page| address + (page * PAGE_SIZE) as u64) {
+            if allow(page, PAGE_SIZE).is_err() {
+                // The program has unmapped it itself.
+                uffd.wake(page, PAGE_SIZE);
+            }
+        }
     }
 
     fn holds(&self, space: SpaceId, vpn: Vpn) -> bool {
@@ -172,12 +180,31 @@ impl Uffd {
             // No thread waits: each serves itself.
             Delivery::InThread => Wake::Later,
         };
+        // Without UFFDIO_MOVE the kernel may be one that forgets to protect (`protect_closed`).
+        let fixed = (writes == Writes::Reported && !self.can_move())
+            .then(|| self.areas.protections().fix());
         // SAFETY: frames that the caller holds, into pages that the manager says are absent.
         let copied: Partial =
             unsafe { self.areas.uffd(space).copy(to, from, pages * PAGE_SIZE, writes, wake) };
-        match copied {
+        let progress = match copied {
             Ok(()) => Progress::all(pages),
             Err((bytes, error)) => Progress::until(bytes / PAGE_SIZE, stop_of(error)),
+        };
+        if let Some(fixed) = &fixed {
+            self.protect_closed(space, to, progress.done, fixed);
+        }
+        progress
+    }
+
+    /// Write-protects those of some pages that the program may not write to. Before Linux 5.19
+    /// UFFDIO_COPY does not protect them: stores would go unnoticed once the program may.
+    fn protect_closed(&self, space: SpaceId, address: u64, pages: usize, fixed: &Fixed<'_>) {
+        for page in (0..pages).map(|page| address + (page * PAGE_SIZE) as u64) {
+            if matches!(fixed.at(page), Access::None | Access::Read) {
+                let uffd = self.areas.uffd(space);
+                // Fails only if the program has unmapped the page itself.
+                let _ = uffd.protect(page, PAGE_SIZE, Writes::Reported, Wake::Later);
+            }
         }
     }
 
@@ -295,6 +322,40 @@ mod tests {
         assert_eq!(platform.calls().protects - before.protects, 2);
         let between = platform.residency.of(platform.address(SPACE, Vpn(20)) as u64, 380);
         assert!(between[..380].iter().all(|page| page.is_writable));
+    }
+
+    /// UFFDIO_COPY of older kernels does not protect pages of a read-only range, and the program
+    /// may write to them later.
+    #[test]
+    fn pages_of_read_only_ranges_are_protected_apart() {
+        let Some(platform) = platform(Mapping::Copy) else { return };
+        platform.protect(SPACE, Vpn(2), Vpn(4), libc::PROT_READ).expect("protection");
+        platform.unmap_batch(&mut [0, 1, 2, 3, 4].map(page_of));
+        let before = platform.calls().protects;
+        let map =
+            |page: u64| platform.map(SPACE, Vpn(page), &[Pfn(page as u32)], Protection::ReadOnly);
+        (0..5).for_each(|page| assert_eq!(map(page), Progress::all(1)));
+        assert_eq!(platform.calls().protects - before, 2);
+        let found = platform.residency.of(platform.address(SPACE, Vpn(0)) as u64, 5);
+        assert!(
+            found[..5].iter().all(|page| page.presence == Presence::There && !page.is_writable)
+        );
+    }
+
+    /// As before Linux 6.4 wherever the pages lie in several mappings of the kernel's: it refuses
+    /// the whole range, and a thread that waits for one of the pages must not be forgotten.
+    #[test]
+    fn pages_around_a_foreign_mapping_become_writable() {
+        let Some(platform) = platform(Mapping::Copy) else { return };
+        let uffd = platform.areas.uffd(SPACE);
+        platform.protect_all(uffd, SPACE, &[(Vpn(0), Vpn(5))]).expect("protection");
+        let page = platform.address(SPACE, Vpn(2));
+        // SAFETY: a page of the space, whose contents are not needed.
+        unsafe { sys::map_closed(page, PAGE_SIZE) }.expect("a mapping");
+        platform.allow_write(SPACE, Vpn(0), 5);
+        let found = platform.residency.of(platform.address(SPACE, Vpn(0)) as u64, 5);
+        let writable: Vec<bool> = found[..5].iter().map(|page| page.is_writable).collect();
+        assert_eq!(writable, [true, true, false, true, true]);
     }
 
     /// A process with the memory of this one, until it is dropped.

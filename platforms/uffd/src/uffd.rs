@@ -273,6 +273,11 @@ impl Uffd {
         self.transit.is_some() && self.pins.load(SeqCst)
     }
 
+    /// Whether the kernel has UFFDIO_MOVE, and it is to be used.
+    pub(crate) fn can_move(&self) -> bool {
+        self.transit.is_some()
+    }
+
     /// The way out of pages that may be pinned, whether or not any may.
     #[cfg(test)]
     pub(crate) fn transit_of_all(&self) -> Option<&Transit> {
