@@ -156,7 +156,7 @@ fn supports_direct_pages(file: &File) -> bool {
 /// Turns O_DIRECT on (`OFlags::DIRECT`) or off (empty) for a file that is not used yet.
 pub(crate) fn set_direct(file: &File, direct: OFlags) -> Result<(), i32> {
     let set =
-        fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags - OFlags::DIRECT | direct));
+        fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, (flags - OFlags::DIRECT) | direct));
     set.map_err(Errno::raw_os_error)
 }
 

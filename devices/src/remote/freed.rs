@@ -58,6 +58,11 @@ impl Freed {
         self.count.store(0, Relaxed);
     }
 
+    /// Some groups were not taken.
+    pub(super) fn again(&self) {
+        self.count.fetch_max(1, Relaxed);
+    }
+
     /// Takes slots out that are written again, and waits while they are leaving.
     pub(super) fn keep(&self, slots: impl Iterator<Item = u32>) {
         for (word, bit) in slots.map(place) {

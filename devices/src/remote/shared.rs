@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 /// The first pause before a request is repeated, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// How long freed pages are deleted before the server hears again that others are in use.
+const PASS_MAX: Duration = Duration::from_secs(1);
 /// The device's process ends.
 pub(super) const ENDED: IoError = IoError::Failed(libc::ESHUTDOWN);
 
@@ -142,7 +144,11 @@ impl<S: Store> Shared<S> {
     pub(super) fn delete_freed(&self) {
         let Some(freed) = self.freed.as_ref().filter(|freed| freed.count() > 0) else { return };
         freed.begin();
+        let began = Instant::now();
         for segment in 0..self.slots.div_ceil(SEGMENT) {
+            if began.elapsed() > PASS_MAX {
+                return freed.again();
+            }
             let group = freed.take(segment);
             if members(group).next().is_some() {
                 let deleted = self.take().ok_or(ENDED).and_then(|mut held| {
@@ -155,7 +161,8 @@ impl<S: Store> Shared<S> {
                 }
             }
             let pages = SEGMENT.min(self.slots - segment * SEGMENT);
-            // A slot is in one of the sets before it leaves the other.
+            // A slot that is freed is in one of the sets before it leaves the other. One that is
+            // written may be in none for a moment, and gets a place after that.
             let is_unused = || {
                 self.stored.missing(segment * SEGMENT, pages) == pages && freed.is_empty(segment)
             };

@@ -38,8 +38,6 @@ impl Socket {
                 Socket::made(family).and_then(|socket| {
                     set_tcp_nodelay(&socket.fd, true)?;
                     set_socket_keepalive(&socket.fd, true)?;
-                    // A machine that is gone acknowledges nothing, however long a server may take.
-                    set_tcp_user_timeout(&socket.fd, DEADLINE.as_millis() as u32)?;
                     connect(&socket.fd, &SocketAddr::new(host, *port)).map(|()| socket)
                 })
             }
@@ -105,6 +103,8 @@ impl Socket {
 
 /// A connection obeys the second one, too.
 fn set_timeouts(fd: &OwnedFd, deadline: Duration) -> Result<(), Errno> {
+    // A machine that is gone acknowledges nothing. Sockets without a network refuse it.
+    let _ = set_tcp_user_timeout(fd, deadline.as_millis() as u32);
     [Timeout::Recv, Timeout::Send]
         .into_iter()
         .try_for_each(|which| set_socket_timeout(fd, which, Some(deadline)))

@@ -166,7 +166,7 @@ fn userfaultfd_denied(name: &'static str, denied: Denied) -> Item {
         }
         Denied::UserModeUnknown => {
             let found = "not for faults of user mode alone: this kernel is older than 5.14";
-            Item::fail(name, found, "leave --faults in-thread and --system-calls copies out")
+            Item::fail(name, found, "leave out --faults in-thread and --system-calls copies")
         }
         Denied::Unprivileged => {
             let found = "permitted to root alone, and this kernel is older than 5.14";

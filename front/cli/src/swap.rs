@@ -117,7 +117,7 @@ fn remedy(reason: &Reason) -> &'static str {
         }
         Reason::Evicts => "set its maxmemory-policy to noeviction",
         Reason::ServerFull => "raise its limit (maxmemory), or free some of it",
-        Reason::Unwilling => "try again, and allow the commands of docs/remote.md",
+        Reason::Unwilling => "try again; docs/remote.md says what it must allow",
         Reason::Unsealed => "leave out --seal off",
         Reason::BadVariable | Reason::PasswordFile { .. } => "correct it",
         Reason::Failed { .. } => "name a directory on another file system",

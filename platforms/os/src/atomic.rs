@@ -35,7 +35,6 @@ pub fn zeros<T: Int>(len: usize) -> Vec<T::Std> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_platform::Atomic;
     use std::sync::atomic::Ordering::Relaxed;
 
     fn minor_faults() -> i64 {

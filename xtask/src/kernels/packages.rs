@@ -115,12 +115,12 @@ pub(super) fn find(dir: &Path, wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn each_kernel_has_a_name_of_its_own_and_packages_with_hashes() {
         let kernels = all();
-        let mut names: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
-        names.dedup();
+        let names: BTreeSet<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
         assert_eq!(names.len(), kernels.len());
         for kernel in &kernels {
             assert!(MIRRORS.iter().any(|(archive, _)| *archive == kernel.archive), "{kernel:?}");

@@ -26,6 +26,7 @@ use highwater_platform::IoError;
 use highwater_units::{Bytes, PAGE_SIZE};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
 use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -78,22 +79,31 @@ impl Extents {
         size: Bytes,
         slots: u32,
     ) -> Result<Extents, i32> {
-        let file = match path {
-            Some(path) => open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()),
-            None => memfd_create("highwater-extents", MemfdFlags::CLOEXEC),
-        };
+        let alone = || memfd_create("highwater-extents", MemfdFlags::CLOEXEC);
         let count = (size.0.saturating_sub(FIRST) / EXTENT as u64) as u32;
-        let mut id = [0; 8];
-        rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
-            .map_err(Errno::raw_os_error)?;
+        let shared = path.map(|path| open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()));
+        let (file, count) = match shared {
+            None => (alone(), count),
+            // The run has ended, or this process has dropped its privileges: it takes none.
+            Some(Err(Errno::NOENT | Errno::ACCESS | Errno::PERM)) => (alone(), 0),
+            Some(opened) => (opened, count),
+        };
+        let (mut id, mut place) = ([0; 8], [0; 4]);
+        for bytes in [&mut id[..], &mut place[..]] {
+            getrandom(bytes, GetRandomFlags::empty()).map_err(Errno::raw_os_error)?;
+        }
         let extents = Extents {
             file: Arc::new(file.map_err(Errno::raw_os_error)?),
             base: hash(export) % EXPORTS * PER_EXPORT,
             count,
             map: Arc::new(Array::new(slots.div_ceil(SEGMENT) as usize)?),
-            taken: Arc::new(SlotSet::new(count)?),
+            taken: Arc::new(SlotSet::new(count.max(1))?),
             holders: HOLDERS | u64::from_ne_bytes(id) >> 8,
-            state: Mutex::new(State { next: 0, hold: None }),
+            // Not where a process that was killed has just written.
+            state: Mutex::new(State {
+                next: path.map_or(0, |_| u32::from_ne_bytes(place)),
+                hold: None,
+            }),
         };
         extents.hold();
         Ok(extents)
@@ -178,16 +188,26 @@ impl Extents {
         (0..self.map.len()).for_each(|segment| self.give_up(segment));
     }
 
-    /// The ranges of the export that it has: offsets, and lengths in bytes.
+    /// The ranges of the export that it has: offsets, and lengths in bytes. A forked child knows
+    /// extents that its parent has given up since: those that another process has now are left out.
     pub(super) fn ranges(&self) -> impl Iterator<Item = (u64, usize)> {
-        self.taken.members().map(|extent| (start(extent), EXTENT))
+        let is_own = |extent: &u32| {
+            let place = self.base + u64::from(*extent);
+            set_lock(self.file.as_fd(), Lock::Exclusive, place, 1).is_ok()
+        };
+        self.taken.members().filter(is_own).map(|extent| (start(extent), EXTENT))
     }
 
     /// Tells others that this process needs the contents, and uses the export.
     pub(super) fn hold(&self) {
-        // A copy of a descriptor has the same description; its name in /proc gives a new one.
+        if self.count == 0 {
+            return;
+        }
+        // A copy of a descriptor has the same description; its name in /proc gives a new one. After
+        // privileges were dropped it may be for reading only: then it is never the last.
         let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let held = open(name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok();
+        let opened = |access| open(&name, access | OFlags::CLOEXEC, Mode::empty());
+        let held = opened(OFlags::RDWR).or_else(|_| opened(OFlags::RDONLY)).ok();
         let lock = |fd: &OwnedFd, place| set_lock(fd.as_fd(), Lock::Shared, place, 1);
         let held =
             held.filter(|fd| [self.holders, self.users()].map(|at| lock(fd, at)) == [Ok(()); 2]);
@@ -197,12 +217,16 @@ impl Extents {
 
     /// This process needs the contents no more; returns whether no other does.
     pub(super) fn let_go(&self) -> bool {
-        self.is_last(self.holders)
+        // The exclusive lock stays: nobody waits for it.
+        self.is_alone(self.holders)
     }
 
     /// This process does not use the export any more; returns whether no other of the run does.
     pub(super) fn leave(&self) -> bool {
-        self.is_last(self.users())
+        let is_last = self.is_alone(self.users());
+        // It cannot fail: it needs no memory. A process that begins needs a shared one.
+        self.set_hold(Lock::None, self.users());
+        is_last
     }
 
     /// The place of the locks of all processes that use the export.
@@ -210,17 +234,14 @@ impl Extents {
         self.base + PER_EXPORT - 1
     }
 
-    /// Of processes that end at once, all are without a lock before one of them gets an exclusive
-    /// one, which it needs for a moment only.
-    fn is_last(&self, place: u64) -> bool {
-        let alone = |fd: &OwnedFd| {
-            let set = |lock| set_lock(fd.as_fd(), lock, place, 1);
-            let alone = set(Lock::None).and_then(|()| set(Lock::Exclusive)).is_ok();
-            // It cannot fail: it needs no memory.
-            let _ = set(Lock::None);
-            alone
-        };
-        self.state().hold.as_ref().is_some_and(alone)
+    /// Gives up its shared lock at a place, and takes the exclusive one if no other process has
+    /// any. Of processes that end at once, one gets it.
+    fn is_alone(&self, place: u64) -> bool {
+        self.set_hold(Lock::None, place) && self.set_hold(Lock::Exclusive, place)
+    }
+
+    fn set_hold(&self, lock: Lock, place: u64) -> bool {
+        self.state().hold.as_ref().is_some_and(|fd| set_lock(fd.as_fd(), lock, place, 1).is_ok())
     }
 
     /// Those of a parent process, in a forked child.

@@ -85,3 +85,29 @@ fn the_last_holder_knows_that_it_is_and_descriptions_keep_extents() {
     assert_eq!(other.place(0, 1), Ok(()));
     assert!(other.let_go() && other.leave());
 }
+
+/// A forked child knows the extents of the moment when it was forked.
+#[test]
+fn extents_that_another_process_has_now_are_not_given_back() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (parent, _) = extents(file.path(), "swap", 1);
+    parent.place(0, 1).unwrap();
+    let taken = Arc::new(SlotSet::new(1).unwrap());
+    taken.insert(0, 1);
+    let child = Extents { taken, ..parent.inherit() };
+    assert_eq!(child.ranges().count(), 1);
+    parent.release(0, || true);
+    let (other, _) = extents(file.path(), "swap", 1);
+    other.place(0, 1).unwrap();
+    assert_eq!(child.ranges().count(), 0);
+}
+
+/// A process that outlives its run, or may not open the run's file, can go on and fork.
+#[test]
+fn without_the_file_of_the_run_no_extent_is_taken() {
+    let size = Bytes(FIRST + 4 * EXTENT as u64);
+    let gone = Extents::new(Some(Path::new("/gone/owner")), "swap", size, SEGMENT).unwrap();
+    assert_eq!(gone.place(0, 1), Err(IoError::Full));
+    gone.hold();
+    assert!(!gone.let_go() && !gone.leave(), "others may use the export");
+}

@@ -11,7 +11,7 @@ use crate::remote::nbd::link::{Failure, Link};
 use crate::remote::verdict::Problem;
 use highwater_units::PAGE_SIZE;
 use rustix::rand::{GetRandomFlags, getrandom};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often the beat changes.
 pub(super) const BEAT: Duration = Duration::from_secs(2);
@@ -61,6 +61,15 @@ fn label(beat: u64) -> Page {
     page
 }
 
+/// Refuses an export that holds data by its first page: a server that was started anew may serve
+/// another one by that name.
+pub(super) fn accept(link: &mut Link) -> Result<(), Failure> {
+    match standing(&link.read(0)?) {
+        Standing::Other => Err(Failure::Unfit(Reason::HoldsData)),
+        Standing::Blank | Standing::Idle | Standing::Busy(_) => Ok(()),
+    }
+}
+
 /// Refuses an export that holds data, or that somebody uses.
 pub(super) fn check(link: &mut Link) -> Result<(), Failure> {
     let beat = match standing(&link.read(0)?) {
@@ -76,8 +85,8 @@ pub(super) fn check(link: &mut Link) -> Result<(), Failure> {
         }
         Standing::Busy(beat) => beat,
     };
-    let began = Instant::now();
-    while began.elapsed() < WATCH {
+    // Looks are counted: the watcher itself may be stopped for a while.
+    for _ in 0..WATCH.as_millis() / LOOK.as_millis() {
         std::thread::sleep(LOOK);
         match standing(&link.read(0)?) {
             Standing::Busy(later) if later == beat => {}

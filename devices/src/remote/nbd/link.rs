@@ -213,7 +213,7 @@ impl Connection for Link {
     }
 
     fn is_readable(&self) -> bool {
-        self.stream.is_readable()
+        self.pending == 0 || self.stream.is_readable()
     }
 
     fn disconnect(&mut self) {

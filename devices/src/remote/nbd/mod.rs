@@ -34,7 +34,7 @@ use highwater_platform::{Direction, IoError};
 use highwater_units::{Bytes, PAGE_SIZE, RUN_PAGES_MAX};
 use link::{Failure, Link};
 use std::os::fd::RawFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wire::{Command, Terms};
 
@@ -64,7 +64,7 @@ pub(crate) fn open(
 ) -> Result<Box<dyn Device>, Reason> {
     let server = server.clone().resolve().map_err(|_| Reason::UnknownHost)?;
     let (size, slots, patience) = (spec.size(), spec.pages(), options.patience);
-    let mut link = Link::open(&server, export, size, patience).map_err(reason)?;
+    let mut link = connect(&server, export, size, patience).map_err(reason)?;
     if options.run.is_none() {
         label::check(&mut link).map_err(reason)?;
     }
@@ -79,6 +79,18 @@ pub(crate) fn open(
     let (terms, trims) = (link.terms, Mutex::new(()));
     let store = Nbd { server, export: export.to_owned(), size, patience, terms, extents, trims };
     Remote::open(spec, patience, store, link)
+}
+
+/// A connection to an export that holds no data of others.
+fn connect(
+    server: &Server,
+    export: &str,
+    size: Bytes,
+    patience: Duration,
+) -> Result<Link, Failure> {
+    let mut link = Link::open(server, export, size, patience)?;
+    label::accept(&mut link)?;
+    Ok(link)
 }
 
 fn reason(failure: Failure) -> Reason {
@@ -133,6 +145,13 @@ impl Nbd {
         true
     }
 
+    /// Gives all contents back. `trims` is locked.
+    fn clear_under(&self, _trims: &MutexGuard<'_, ()>, link: &mut Link) -> Result<(), Problem> {
+        link.trim(self.extents.ranges())?;
+        self.extents.release_all();
+        Ok(())
+    }
+
     /// The parts of the export of slots that are in a row.
     fn ranges(&self, segment: u32, slots: Group) -> impl Iterator<Item = (u64, usize)> {
         let start = self.extents.offset(segment * SEGMENT);
@@ -155,7 +174,7 @@ impl Store for Nbd {
     const REFRESH: Duration = label::BEAT;
 
     fn connect(&self) -> Result<Link, Problem> {
-        let opened = Link::open(&self.server, &self.export, self.size, self.patience);
+        let opened = connect(&self.server, &self.export, self.size, self.patience);
         opened.map_err(|failure| match failure {
             Failure::Problem(problem) => problem,
             // It is being set up.
@@ -217,6 +236,7 @@ impl Store for Nbd {
     }
 
     fn release(&self, segment: u32, is_unused: &dyn Fn() -> bool) {
+        let _trims = self.trims.lock().unwrap_or_else(PoisonError::into_inner);
         self.extents.release(segment, is_unused);
     }
 
@@ -225,10 +245,8 @@ impl Store for Nbd {
     }
 
     fn clear(&self, link: &mut Link) -> Result<(), Problem> {
-        let _trims = self.trims.lock().unwrap_or_else(PoisonError::into_inner);
-        link.trim(self.extents.ranges())?;
-        self.extents.release_all();
-        Ok(())
+        let trims = self.trims.lock().unwrap_or_else(PoisonError::into_inner);
+        self.clear_under(&trims, link)
     }
 
     fn hold(&self, _link: &mut Link) -> Result<(), Problem> {
@@ -239,7 +257,10 @@ impl Store for Nbd {
     fn end(&self, link: &mut Link) -> Result<(), Problem> {
         link.hurry()?;
         if self.extents.let_go() {
-            self.clear(link)?;
+            // The keeper may have it for as long as all patience lasts: the contents stay then.
+            if let Ok(trims) = self.trims.try_lock() {
+                self.clear_under(&trims, link)?;
+            }
         }
         match self.extents.leave() {
             true => label::rest(link),

@@ -10,8 +10,8 @@ use crate::report::Report;
 use crate::run::Run;
 use crate::seal::{Waiting, without_limits};
 use std::fs::File;
-use std::io::Read;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ const MIB: u64 = 1 << 20;
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const SIZE: u64 = 128 * MIB;
 /// What is before the first page of swap: a label, and nothing.
-const LABEL: usize = 4096;
+const LABEL: u64 = 4096;
 /// Arguments of nbdkit.
 const FILE: &[&str] = &["file", "swap"];
 
@@ -80,11 +80,20 @@ impl Server {
         }
     }
 
-    /// What the file has that is not zero, behind the label.
+    /// What the file has that is not zero, behind the label. In pieces: the peak of a child begins
+    /// with the memory of this process.
     fn bytes_left(&self) -> usize {
-        let mut bytes = Vec::new();
-        File::open(self.dir.join("swap")).unwrap().read_to_end(&mut bytes).unwrap();
-        bytes[LABEL..].iter().filter(|byte| **byte != 0).count()
+        let file = File::open(self.dir.join("swap")).unwrap();
+        let (mut piece, mut at, mut left) = ([0; 64 << 10], LABEL, 0);
+        loop {
+            match file.read_at(&mut piece, at).unwrap() {
+                0 => return left,
+                read => {
+                    left += piece[..read].iter().filter(|byte| **byte != 0).count();
+                    at += read as u64;
+                }
+            }
+        }
     }
 
     fn signal(&self, signal: i32) {

@@ -202,7 +202,7 @@ def denied_mode():
     needs("faults of user mode are there", not HAS_USER_MODE)
     for options in (IN_THREAD, COPIES):
         command = [HIGHWATER, "run", "--paged", "6M", "--swap", "ram:64M", *options, "--", *SORT]
-        refusal(command, says="leave --faults in-thread")
+        refusal(command, says="leave out --faults in-thread")
 
 
 def pipeline():
