@@ -50,24 +50,22 @@ pub fn open_wrapped(
     options: &OpenOptions,
     wrap: &dyn Fn(Box<dyn Device>) -> Box<dyn Device>,
 ) -> Result<Box<dyn Device>, OpenError> {
+    let sealed =
+        |device: Result<Box<dyn Device>, Reason>| device.map(wrap).and_then(Sealed::new).map(boxed);
     let device = match spec {
         Spec::Ram { .. } => Ram::open(spec).map(boxed),
         Spec::Zram { size, algorithm } => Zram::open(spec, *size, *algorithm).map(boxed),
         Spec::File { .. } | Spec::Dir { .. } => {
-            let file = FileDevice::open(spec, options.submission).map(boxed).map(wrap);
+            let file = FileDevice::open(spec, options.submission).map(boxed);
             match options.seal {
-                Seal::On => file.and_then(Sealed::new).map(boxed),
-                Seal::Off => file,
+                Seal::On => sealed(file),
+                Seal::Off => file.map(wrap),
             }
         }
         Spec::Redis { .. } | Spec::Nbd { .. } if options.seal == Seal::Off => Err(Reason::Unsealed),
-        Spec::Redis { server, .. } => {
-            let device = redis::open(spec, server, &options.remote);
-            device.map(wrap).and_then(Sealed::new).map(boxed)
-        }
+        Spec::Redis { server, .. } => sealed(redis::open(spec, server, &options.remote)),
         Spec::Nbd { server, export, .. } => {
-            let device = nbd::open(spec, server, export, &options.remote);
-            device.map(wrap).and_then(Sealed::new).map(boxed)
+            sealed(nbd::open(spec, server, export, &options.remote))
         }
         Spec::Flaky { faults, device } => {
             let inject =

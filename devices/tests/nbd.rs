@@ -5,15 +5,15 @@ mod common;
 
 use common::Frames;
 use common::check::{
-    SLOTS, TIME_LIMIT, await_that, fill, read_on_in_a_child, read_run, read_through_a_stop,
-    use_blocks, use_by_threads,
+    SLOTS, TIME_LIMIT, await_that, fill, open_another_service, read_on_in_a_child, read_run,
+    read_through_a_stop, use_blocks, use_by_threads,
 };
 use highwater_devices::{Device, OpenOptions, Reason, RemoteOptions, Seal, Spec, open_with};
 use highwater_platform::IoError;
 use highwater_platform::testing::skip_or_fail;
 use highwater_units::{Bytes, PAGE_SIZE};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -103,7 +103,7 @@ impl Server {
         open_with(spec, &OpenOptions::default()).map(drop).map_err(|error| error.reason)
     }
 
-    /// What the file has that is not zero, behind the label.
+    /// Bytes of the file behind the label that are not zero.
     fn bytes_left(&self) -> usize {
         let mut bytes = Vec::new();
         File::open(self.dir.path().join("swap")).unwrap().read_to_end(&mut bytes).unwrap();
@@ -356,15 +356,8 @@ fn what_cannot_be_opened_says_why() {
 /// Another service that speaks first.
 #[test]
 fn another_service_is_not_taken_for_a_server() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let service = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n").unwrap();
-        let _ = stream.read(&mut [0; 100]);
+    let opened = open_another_service(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", |port| {
+        format!("nbd:127.0.0.1:{port}/swap:4M")
     });
-    let spec = Spec::parse(&format!("nbd:127.0.0.1:{port}/swap:4M")).unwrap();
-    let opened = open_with(&spec, &OpenOptions::default()).map(drop);
-    assert_eq!(opened.map_err(|error| error.reason), Err(Reason::NotNbd));
-    service.join().unwrap();
+    assert_eq!(opened, Err(Reason::NotNbd));
 }

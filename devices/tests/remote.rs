@@ -4,8 +4,8 @@ mod common;
 
 use common::Frames;
 use common::check::{
-    SIZE, SLOTS, TIME_LIMIT, await_that, fill, read_on_in_a_child, read_run, read_through_a_stop,
-    use_blocks, use_by_threads,
+    SIZE, SLOTS, TIME_LIMIT, await_that, fill, open_another_service, read_on_in_a_child, read_run,
+    read_through_a_stop, use_blocks, use_by_threads,
 };
 use highwater_devices::{
     Device, OpenOptions, Reason, RemoteOptions, Seal, Secret, Spec, open_with,
@@ -228,15 +228,8 @@ fn what_cannot_be_opened_says_why() {
 /// Another service that answers in words of its own.
 #[test]
 fn another_service_is_not_taken_for_a_server() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let service = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
-        let _ = stream.read(&mut [0; 100]);
+    let opened = open_another_service(b"HTTP/1.1 400 Bad Request\r\n\r\n", |port| {
+        format!("redis:127.0.0.1:{port}:1M")
     });
-    let spec = Spec::parse(&format!("redis:127.0.0.1:{port}:1M")).unwrap();
-    let opened = open_with(&spec, &OpenOptions::default()).map(drop);
-    assert_eq!(opened.map_err(|error| error.reason), Err(Reason::NotRedis));
-    service.join().unwrap();
+    assert_eq!(opened, Err(Reason::NotRedis));
 }

@@ -158,7 +158,7 @@ impl<S: Store> Remote<S> {
         let mut held = shared.links.close(CLOSE_MAX);
         let open = held.as_mut().and_then(|held| held.open());
         if open.map(end) != Some(Ok(())) {
-            // What cannot be deleted now expires, or is overwritten by others.
+            // Pages that cannot be deleted now expire, or are overwritten by others.
             let _ = shared.store.connect().and_then(|mut link| end(&mut link));
         }
         // It stays taken.
@@ -274,7 +274,7 @@ impl<S: Store> Device for Remote<S> {
         shared.stored.clear();
         shared.freed.iter().for_each(Freed::clear);
         if let Some(mut held) = shared.take() {
-            // What cannot be deleted now is deleted at the end.
+            // Pages that cannot be deleted now are deleted at the end.
             let _ = shared.converse(&mut held, |link| shared.store.clear(link));
         }
     }

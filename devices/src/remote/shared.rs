@@ -156,7 +156,7 @@ impl<S: Store> Shared<S> {
                 });
                 freed.gone(segment);
                 if deleted.is_err() {
-                    // The server is silent. What it has is deleted at the end, or overwritten.
+                    // The server is silent. Its pages are deleted at the end, or overwritten.
                     return;
                 }
             }

@@ -1,10 +1,11 @@
 //! A device against a model of its contents, for tests of servers.
 
 use super::{Frames, random_batch, read, write};
-use highwater_devices::Device;
+use highwater_devices::{Device, OpenOptions, Reason, Spec, open_with};
 use highwater_platform::{Direction, Io, IoError};
 use highwater_units::{Bytes, Order, Pfn, Prng};
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,6 +22,23 @@ pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(began.elapsed() < TIME_LIMIT, "{what}: not within {TIME_LIMIT:?}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Opens a device on a port where another service answers, in these words.
+pub(crate) fn open_another_service(
+    words: &'static [u8],
+    spec: impl Fn(u16) -> String,
+) -> Result<(), Reason> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let spec = Spec::parse(&spec(listener.local_addr().unwrap().port())).unwrap();
+    let service = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(words).unwrap();
+        let _ = stream.read(&mut [0; 100]);
+    });
+    let opened = open_with(&spec, &OpenOptions::default()).map(drop);
+    service.join().unwrap();
+    opened.map_err(|error| error.reason)
 }
 
 /// A device with a model of its contents.

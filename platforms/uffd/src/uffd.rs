@@ -270,7 +270,7 @@ impl Uffd {
 
     /// Whether the program may pin pages and the kernel can tell which.
     pub(crate) fn pins_are_expected(&self) -> bool {
-        self.transit.is_some() && self.pins.load(SeqCst)
+        self.can_move() && self.pins.load(SeqCst)
     }
 
     /// Whether the kernel has UFFDIO_MOVE, and it is to be used.

@@ -7,7 +7,7 @@ use std::fmt::Write;
 const BEGIN: &str = "<!-- tables: make test-kernels -->\n";
 const END: &str = "<!-- end of tables -->\n";
 
-/// What a machine with a kernel did.
+/// The results of a machine with a kernel.
 pub(super) struct Column {
     pub(super) kernel: Kernel,
     /// `Err`: why it was not run.

@@ -16,7 +16,7 @@ impl From<io::Error> for Trouble {
 /// The output of a command that must succeed.
 ///
 /// # Errors
-/// What it wrote to standard error, or that it is not installed.
+/// The reason: its standard error, or that it is not installed.
 pub(super) fn run(command: &mut Command) -> Result<String, Trouble> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.output().map_err(|error| Trouble(format!("{name}: {error}")))?;

@@ -88,22 +88,18 @@ impl Extents {
             Some(Err(Errno::NOENT | Errno::ACCESS | Errno::PERM)) => (alone(), 0),
             Some(opened) => (opened, count),
         };
-        let (mut id, mut place) = ([0; 8], [0; 4]);
-        for bytes in [&mut id[..], &mut place[..]] {
-            getrandom(bytes, GetRandomFlags::empty()).map_err(Errno::raw_os_error)?;
-        }
+        let mut id = [0; 8];
+        getrandom(&mut id, GetRandomFlags::empty()).map_err(Errno::raw_os_error)?;
+        let id = u64::from_ne_bytes(id);
         let extents = Extents {
             file: Arc::new(file.map_err(Errno::raw_os_error)?),
             base: hash(export) % EXPORTS * PER_EXPORT,
             count,
             map: Arc::new(Array::new(slots.div_ceil(SEGMENT) as usize)?),
             taken: Arc::new(SlotSet::new(count.max(1))?),
-            holders: HOLDERS | u64::from_ne_bytes(id) >> 8,
+            holders: HOLDERS | id >> 8,
             // Not where a process that was killed has just written.
-            state: Mutex::new(State {
-                next: path.map_or(0, |_| u32::from_ne_bytes(place)),
-                hold: None,
-            }),
+            state: Mutex::new(State { next: path.map_or(0, |_| id as u32), hold: None }),
         };
         extents.hold();
         Ok(extents)

@@ -25,9 +25,9 @@ const MAGIC: &[u8; 16] = b"Highwater swap 1";
 
 type Page = [u8; PAGE_SIZE];
 
-/// What the first page of an export says.
+/// The state of an export, by its first page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+pub(super) enum Standing {
     /// Zeros.
     Blank,
     /// Swap of Highwater that nobody uses.
@@ -61,18 +61,18 @@ fn label(beat: u64) -> Page {
     page
 }
 
-/// Refuses an export that holds data by its first page: a server that was started anew may serve
-/// another one by that name.
-pub(super) fn accept(link: &mut Link) -> Result<(), Failure> {
+/// Reads the first page. Refuses an export that holds data by it: a server that was started anew
+/// may serve another one by that name.
+pub(super) fn look(link: &mut Link) -> Result<Standing, Failure> {
     match standing(&link.read(0)?) {
         Standing::Other => Err(Failure::Unfit(Reason::HoldsData)),
-        Standing::Blank | Standing::Idle | Standing::Busy(_) => Ok(()),
+        swap => Ok(swap),
     }
 }
 
-/// Refuses an export that holds data, or that somebody uses.
-pub(super) fn check(link: &mut Link) -> Result<(), Failure> {
-    let beat = match standing(&link.read(0)?) {
+/// Refuses an export with this state if it holds data behind its first page, or is used.
+pub(super) fn check(link: &mut Link, found: Standing) -> Result<(), Failure> {
+    let beat = match found {
         Standing::Idle => return Ok(()),
         Standing::Other => return Err(Failure::Unfit(Reason::HoldsData)),
         Standing::Blank => {
@@ -88,7 +88,7 @@ pub(super) fn check(link: &mut Link) -> Result<(), Failure> {
     // Looks are counted: the watcher itself may be stopped for a while.
     for _ in 0..WATCH.as_millis() / LOOK.as_millis() {
         std::thread::sleep(LOOK);
-        match standing(&link.read(0)?) {
+        match look(link)? {
             Standing::Busy(later) if later == beat => {}
             Standing::Busy(_) => return Err(Failure::Unfit(Reason::InUse)),
             Standing::Blank | Standing::Idle | Standing::Other => return Ok(()),

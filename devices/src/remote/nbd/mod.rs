@@ -7,7 +7,7 @@
 //! a label in the first page --> whose export it is                 label
 //! ```
 //! A server that does not promise that connections see each other's writes gets one connection, and
-//! one batch at a time. What is written needs no flush: it is of no use after the server's end.
+//! one batch at a time. Writes need no flush: the pages are of no use after the server's end.
 //!
 //! Locks: `trims`, held by the threads that give back parts of the export while they do that, so
 //! that none of it belongs to another process meanwhile; and that of [`extents`].
@@ -32,6 +32,7 @@ use crate::uring::members as set_members;
 use extents::Extents;
 use highwater_platform::{Direction, IoError};
 use highwater_units::{Bytes, PAGE_SIZE, RUN_PAGES_MAX};
+use label::Standing;
 use link::{Failure, Link};
 use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -64,9 +65,9 @@ pub(crate) fn open(
 ) -> Result<Box<dyn Device>, Reason> {
     let server = server.clone().resolve().map_err(|_| Reason::UnknownHost)?;
     let (size, slots, patience) = (spec.size(), spec.pages(), options.patience);
-    let mut link = connect(&server, export, size, patience).map_err(reason)?;
+    let (mut link, found) = connect(&server, export, size, patience).map_err(reason)?;
     if options.run.is_none() {
-        label::check(&mut link).map_err(reason)?;
+        label::check(&mut link, found).map_err(reason)?;
     }
     match label::beat(&mut link) {
         // Other processes of the run have used it, and other devices may have room.
@@ -81,16 +82,16 @@ pub(crate) fn open(
     Remote::open(spec, patience, store, link)
 }
 
-/// A connection to an export that holds no data of others.
+/// A connection to an export that holds no data of others, and the state of the export.
 fn connect(
     server: &Server,
     export: &str,
     size: Bytes,
     patience: Duration,
-) -> Result<Link, Failure> {
+) -> Result<(Link, Standing), Failure> {
     let mut link = Link::open(server, export, size, patience)?;
-    label::accept(&mut link)?;
-    Ok(link)
+    let found = label::look(&mut link)?;
+    Ok((link, found))
 }
 
 fn reason(failure: Failure) -> Reason {
@@ -107,7 +108,7 @@ fn reason(failure: Failure) -> Reason {
     }
 }
 
-/// What an error of a request means.
+/// The refusal that an error number of a request stands for.
 fn refusal(direction: Direction, errno: i32) -> Refusal {
     match (direction, errno) {
         (Direction::Write, libc::ENOSPC | libc::EDQUOT | libc::ENOMEM) => Refusal::Full,
@@ -175,7 +176,7 @@ impl Store for Nbd {
 
     fn connect(&self) -> Result<Link, Problem> {
         let opened = connect(&self.server, &self.export, self.size, self.patience);
-        opened.map_err(|failure| match failure {
+        opened.map(|(link, _)| link).map_err(|failure| match failure {
             Failure::Problem(problem) => problem,
             // It is being set up.
             Failure::Unfit(_) => Problem::Refused(Refusal::Busy),

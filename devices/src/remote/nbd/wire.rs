@@ -1,5 +1,5 @@
-//! The protocol of NBD, fixed newstyle with simple replies: bytes of requests, and what the bytes
-//! of answers say.
+//! The protocol of NBD, fixed newstyle with simple replies: makes the bytes of requests, and parses
+//! those of answers.
 //!
 //! ```text
 //! server  NBDMAGIC IHAVEOPT flags             client  flags
@@ -44,7 +44,7 @@ pub(super) const REPLY_BYTES: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// What a server speaks.
+/// The protocol that a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Greeting {
     /// The protocol of this file.
@@ -144,7 +144,7 @@ pub(super) fn option_reply(
     Ok((kind, length as usize))
 }
 
-/// What an export is, and permits.
+/// The size of an export, and the requests that it permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     /// In bytes; `None`: the server has not said.
@@ -209,7 +209,7 @@ pub(super) enum Command {
     Trim = 4,
 }
 
-/// The head of a request about a range of the export, in bytes. What is written follows.
+/// The head of a request about a range of the export, in bytes. The pages of a write follow it.
 pub(super) fn request(
     command: Command,
     cookie: u64,
@@ -226,7 +226,7 @@ pub(super) fn request(
     bytes
 }
 
-/// The head of an answer. What was read follows if there is no error.
+/// The head of an answer. The pages of a read follow it, unless there is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) cookie: u64,

@@ -4,7 +4,7 @@
 use super::*;
 use highwater_units::Prng;
 
-/// What a random server says, and what it means.
+/// The answers of a random server, and their meaning.
 struct Said {
     bytes: Vec<u8>,
     terms: Terms,

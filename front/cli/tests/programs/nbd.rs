@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 /// Far above what any step takes.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const SIZE: u64 = 128 * MIB;
-/// What is before the first page of swap: a label, and nothing.
+/// Bytes of the label, before the pages of swap.
 const LABEL: u64 = 4096;
 /// Arguments of nbdkit.
 const FILE: &[&str] = &["file", "swap"];
@@ -80,8 +80,8 @@ impl Server {
         }
     }
 
-    /// What the file has that is not zero, behind the label. In pieces: the peak of a child begins
-    /// with the memory of this process.
+    /// Bytes of the file behind the label that are not zero. It is read in pieces: the peak of a
+    /// child begins with the memory of this process.
     fn bytes_left(&self) -> usize {
         let file = File::open(self.dir.join("swap")).unwrap();
         let (mut piece, mut at, mut left) = ([0; 64 << 10], LABEL, 0);
