@@ -14,6 +14,7 @@ use highwater_testkit::Watchdog;
 use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{FileAt, Mapping, Uffd};
 use highwater_units::{Bytes, PAGE_SIZE, Prng, SpaceId, Vpn};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -25,13 +26,15 @@ const MEMORY: Bytes = Bytes(1 << 20);
 const PAGES: usize = 6 * 256;
 const BOTH: [Mapping; 2] = [Mapping::Move, Mapping::Copy];
 
+/// Pages of the open files. Locked for writing while one is closed: a handler may still look at a
+/// fault of the file, which another handler has served.
+type Open = Arc<RwLock<BTreeMap<SpaceId, u64>>>;
+
 /// Each space is one part. A page that cannot be served is recorded and protected.
 struct Program {
     manager: Arc<Manager<Uffd>>,
     failures: Arc<Mutex<Vec<(Vpn, FaultError)>>>,
-    /// Held for writing while a file is closed: a handler may still look at a fault of the file
-    /// whose page was mapped for another thread.
-    closing: Arc<RwLock<()>>,
+    open: Open,
 }
 
 impl Owner for Program {
@@ -41,8 +44,13 @@ impl Owner for Program {
     }
 
     fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
-        let _open = self.closing.read().expect("no panic");
-        self.find(space, vpn).map(act).is_some()
+        let open = self.open.read().expect("no panic");
+        // A file was closed since, and a shorter one may have its space: the thread that faulted
+        // has gone on.
+        if open.get(&space).is_some_and(|pages| vpn.0 < *pages) {
+            self.find(space, vpn).map(act);
+        }
+        true
     }
 
     fn failed(&self, part: Part, error: FaultError) {
@@ -65,7 +73,7 @@ struct World {
     manager: Arc<Manager<Uffd>>,
     space: SpaceId,
     failures: Arc<Mutex<Vec<(Vpn, FaultError)>>>,
-    closing: Arc<RwLock<()>>,
+    open: Open,
     _watchdog: Watchdog,
 }
 
@@ -87,11 +95,11 @@ impl World {
         let stop_page = manager.add_space(1).expect("a space");
         let space = manager.add_file_space(pages, 1).expect("a space");
         let failures: Arc<Mutex<Vec<_>>> = Arc::default();
-        let closing: Arc<RwLock<()>> = Arc::default();
-        let (seen, closed) = (failures.clone(), closing.clone());
-        let owner = Program { manager: manager.clone(), failures: seen, closing: closed };
+        let open: Open = Arc::new(RwLock::new(BTreeMap::from([(space, pages)])));
+        let (seen, served) = (failures.clone(), open.clone());
+        let owner = Program { manager: manager.clone(), failures: seen, open: served };
         let server = Server::start(manager.clone(), stop_page, Arc::new(owner)).expect("a thread");
-        World { server: Some(server), manager, space, failures, closing, _watchdog }
+        World { server: Some(server), manager, space, failures, open, _watchdog }
     }
 
     fn at_of(&self, space: SpaceId, byte: usize) -> *mut u8 {
@@ -231,7 +239,9 @@ fn use_files(world: &World, thread: usize) {
                 continue;
             }
         };
-        for page in 0..bytes.div_ceil(PAGE_SIZE) {
+        let pages = bytes.div_ceil(PAGE_SIZE);
+        world.open.write().expect("no panic").insert(space, pages as u64);
+        for page in 0..pages {
             assert!(world.bytes_of(space, page) == page_of(&contents, page), "page {page}");
             let at = page * PAGE_SIZE + random.below(PAGE_SIZE as u64) as usize;
             if at < bytes && random.percent(50) {
@@ -240,9 +250,10 @@ fn use_files(world: &World, thread: usize) {
                 unsafe { world.at_of(space, at).write_volatile(contents[at]) };
             }
         }
-        let closing = world.closing.write().expect("no panic");
+        let mut open = world.open.write().expect("no panic");
         assert_eq!(world.manager.close_file(space), Ok(()));
-        drop(closing);
+        open.remove(&space);
+        drop(open);
         assert!(fs::read(&path).expect("the file") == contents, "{bytes} bytes");
     }
 }
