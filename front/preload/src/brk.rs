@@ -166,7 +166,7 @@ fn give(process: &Process, range: Range) -> bool {
 /// Drops pages, except those that the program has unmapped, which may have another use now.
 fn take_back(process: &Process, range: Range) -> bool {
     let blocked = Blocked::now();
-    let found = process.regions().find(range.first);
+    let found = process.regions(&blocked).find(range.first);
     drop(blocked);
     let whole = found.is_some_and(|region| region.range.end >= range.end);
     if !whole || !process.covers(range) {

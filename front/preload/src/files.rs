@@ -227,7 +227,8 @@ impl Process {
             Use::File(space) => Some((space, *region)),
             Use::Mapping | Use::Block | Use::Objects | Use::Foreign | Use::Changing => None,
         };
-        self.regions().within(range).iter().filter_map(is_file).collect()
+        let blocked = Blocked::now();
+        self.regions(&blocked).within(range).iter().filter_map(is_file).collect()
     }
 
     /// Hands the mapping of a space over to the kernel.
@@ -249,7 +250,7 @@ impl Process {
             let blocked = Blocked::now();
             let gate = self.files.close_gate(space);
             // Another thread may have done it.
-            let Some(mapped) = self.mapping(space, region) else { continue };
+            let Some(mapped) = self.mapping(space, region, &blocked) else { continue };
             // First, so that a faulting thread looks again instead of entering the space.
             self.regions_mut(&blocked).change(region.range, Use::Foreign);
             self.end(space);
@@ -280,7 +281,7 @@ impl Process {
             }
             let blocked = Blocked::now();
             let gate = self.files.close_gate(space);
-            if self.mapping(space, region).is_some() {
+            if self.mapping(space, region, &blocked).is_some() {
                 self.regions_mut(&blocked).change(region.range, Use::Mapping);
                 self.end(space);
             }
@@ -289,8 +290,8 @@ impl Process {
     }
 
     /// The mapping of a region, if it still belongs to the space.
-    fn mapping(&self, space: SpaceId, region: Region) -> Option<Arc<Mapped>> {
-        let now = self.regions().find(region.range.first);
+    fn mapping(&self, space: SpaceId, region: Region, blocked: &Blocked) -> Option<Arc<Mapped>> {
+        let now = self.regions(blocked).find(region.range.first);
         now.filter(|now| *now == region).and(self.files.get(space))
     }
 
@@ -314,8 +315,9 @@ impl Process {
 
     fn each_file(&self, range: Range, act: impl Fn(SpaceId, Range)) {
         for (space, region) in self.files_in(range) {
+            let blocked = Blocked::now();
             let _open = self.files.enter(space);
-            if self.mapping(space, region).is_some() {
+            if self.mapping(space, region, &blocked).is_some() {
                 let first = range.first.max(region.range.first);
                 let end = range.end.min(region.range.end);
                 let page = |vpn: Vpn| Vpn(vpn.0 - region.range.first.0);

@@ -40,6 +40,7 @@ use highwater_devices::Device;
 use highwater_mm::{Frozen, Snapshot};
 use highwater_os::helper::Program;
 use highwater_os::sys;
+use highwater_platform::Cpu;
 use highwater_serve::Service;
 use highwater_session::Forked;
 use highwater_uffd::api::Source;
@@ -164,7 +165,7 @@ fn save(process: &Process) -> Result<Saved, String> {
         // What cannot be copied stays where it is, and the child reads it there.
         let _ = process.manager.leave_devices(SPACE, inherited);
     }
-    let parts = process.regions().own_parts(Vpn(process.pages));
+    let parts = process.regions(&Blocked::now()).own_parts(Vpn(process.pages));
     let (snapshot, frozen) = sharing::begin(process, &parts).map_err(|error| error.to_string())?;
     let devices = process.manager.platform().devices().fixed().len();
     let own = snapshot.without_devices(inherited);
@@ -194,7 +195,8 @@ fn has_given_up(program: Program) -> bool {
 /// `left`: how many of the process's devices, from the oldest, the child does not inherit.
 fn pass_on(process: &Process, snapshot: Snapshot, left: usize) -> Result<Passed, String> {
     let program = program::program().ok_or("no program")?;
-    let regions = process.regions();
+    let blocked = Blocked::now();
+    let regions = process.regions(&blocked);
     // With the regions locked: a mapping leaves the table of files after them.
     let files = process.files.all();
     let protected = process.protected(&regions);
@@ -310,7 +312,7 @@ extern "C" fn child() {
     descriptors::close_guarded();
     match saved.and_then(|saved| go_on(old, saved, &heap, &blocked)) {
         Ok(()) => match heap {
-            heap::Found::Interrupted => heap::abandon(),
+            heap::Found::Interrupted => heap::abandon(old.manager.platform().cpus()),
             whole @ heap::Found::Whole(_) => {
                 drop(whole);
                 heap::inherit();

@@ -12,7 +12,7 @@
 use crate::caller;
 use crate::errno::set_errno;
 use crate::heap::{self, Heap};
-use crate::native::native;
+use crate::native::c_library;
 use crate::process::{self, Process};
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
@@ -128,7 +128,7 @@ fn owner(pointer: *mut c_void) -> Owner {
 #[cold]
 fn block_at(process: &'static Process, pointer: *mut c_void) -> Owner {
     let blocked = Blocked::now();
-    let found = process.regions().find(process.page(pointer as usize));
+    let found = process.regions(&blocked).find(process.page(pointer as usize));
     drop(blocked);
     let starts = |region: &Region| process.address(region.range.first).cast() == pointer;
     match found.filter(|region| region.used_as == Use::Block && starts(region)) {
@@ -157,7 +157,7 @@ with_caller!(
 /// As for the C library's function.
 pub(crate) unsafe extern "C" fn malloc_for(size: size_t, caller: usize) -> *mut c_void {
     // SAFETY: the C library's allocator, under its other name.
-    paged(size, 1, caller).unwrap_or_else(|| unsafe { (native().malloc)(size) })
+    paged(size, 1, caller).unwrap_or_else(|| unsafe { (c_library().malloc)(size) })
 }
 
 with_caller!(
@@ -171,7 +171,7 @@ unsafe extern "C" fn calloc_for(count: size_t, size: size_t, caller: usize) -> *
     let total = count.checked_mul(size);
     let Some(block) = total.and_then(|total| paged(total, 1, caller)) else {
         // SAFETY: as in malloc; the C library refuses a product that overflows.
-        return unsafe { (native().calloc)(count, size) };
+        return unsafe { (c_library().calloc)(count, size) };
     };
     let bytes = count.wrapping_mul(size);
     if bytes < PAGED_MIN && !block.is_null() {
@@ -195,6 +195,9 @@ unsafe extern "C" fn free(pointer: *mut c_void) {
 /// As for free.
 #[inline]
 pub(crate) unsafe fn release(pointer: *mut c_void) {
+    if pointer.is_null() {
+        return;
+    }
     match owner(pointer) {
         Owner::Heap(heap) => heap.free(pointer as usize),
         Owner::Abandoned(_) => {}
@@ -204,8 +207,8 @@ pub(crate) unsafe fn release(pointer: *mut c_void) {
             process.release(region.range);
             set_errno(errno);
         }
-        // SAFETY: not in the range, so the C library's, or null.
-        Owner::Libc => unsafe { (native().free)(pointer) },
+        // SAFETY: not in the range, so the C library's.
+        Owner::Libc => unsafe { (c_library().free)(pointer) },
     }
 }
 
@@ -321,13 +324,13 @@ unsafe fn from_libc(pointer: *mut c_void, size: usize, caller: usize) -> *mut c_
     let grown = (size > now).then(|| paged(size, 1, caller)).flatten();
     let Some(new) = grown else {
         // SAFETY: the caller's block.
-        return unsafe { (native().realloc)(pointer, size) };
+        return unsafe { (c_library().realloc)(pointer, size) };
     };
     if !new.is_null() {
         // SAFETY: the blocks are disjoint, and both at least as long as what is copied.
         unsafe {
             ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast(), now);
-            (native().free)(pointer);
+            (c_library().free)(pointer);
         }
     }
     new
@@ -365,7 +368,7 @@ with_caller!(
 /// As for the C library's function.
 unsafe extern "C" fn memalign_for(align: size_t, size: size_t, caller: usize) -> *mut c_void {
     // SAFETY: as in malloc.
-    paged(size, align, caller).unwrap_or_else(|| unsafe { (native().memalign)(align, size) })
+    paged(size, align, caller).unwrap_or_else(|| unsafe { (c_library().memalign)(align, size) })
 }
 
 with_caller!(
@@ -553,9 +556,9 @@ mod tests {
         for size in (0..300).chain([1000, 4096, 100_000, 1 << 20, 40 << 20]) {
             // SAFETY: a block of the C library's, freed below.
             unsafe {
-                let block = (native().malloc)(size);
+                let block = (c_library().malloc)(size);
                 assert_eq!(libc_usable_size(block), libc::malloc_usable_size(block), "{size}");
-                (native().free)(block);
+                (c_library().free)(block);
             }
         }
     }

@@ -9,9 +9,11 @@
 //! library's own symbol tables. The lookup neither allocates nor calls anything that does, because
 //! malloc may be the caller.
 
+use crate::heap::gate::{self, Inside};
 use libc::{Elf64_Sym, PT_DYNAMIC, c_char, c_int, c_void, dl_phdr_info, intptr_t, size_t};
 use std::ffi::CStr;
 use std::mem::transmute;
+use std::ops::Deref;
 use std::sync::OnceLock;
 
 /// The C library's functions.
@@ -31,6 +33,27 @@ static NATIVE: OnceLock<Native> = OnceLock::new();
 #[inline]
 pub(crate) fn native() -> &'static Native {
     NATIVE.get_or_init(find)
+}
+
+/// The C library's allocator, for one call: a fork waits until the call has returned.
+pub(crate) struct CLibrary {
+    native: &'static Native,
+    #[expect(dead_code, reason = "held, not read")]
+    inside: Inside,
+}
+
+impl Deref for CLibrary {
+    type Target = Native;
+
+    #[inline]
+    fn deref(&self) -> &Native {
+        self.native
+    }
+}
+
+#[inline]
+pub(crate) fn c_library() -> CLibrary {
+    CLibrary { native: native(), inside: gate::enter() }
 }
 
 /// An address in the C library: a function that no other library defines.

@@ -116,8 +116,8 @@ impl Process {
         self.calls.make(act)
     }
 
-    /// Locks the regions for reading.
-    pub(crate) fn regions(&self) -> RwLockReadGuard<'_, Regions> {
+    /// Locks the regions for reading. Signals are blocked.
+    pub(crate) fn regions(&self, _: &Blocked) -> RwLockReadGuard<'_, Regions> {
         self.regions.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,8 +136,7 @@ impl Process {
 
     /// The region of a page, if all of it is the program's to read and write.
     pub(crate) fn plain_region(&self, vpn: Vpn) -> Option<Range> {
-        let _blocked = Blocked::now();
-        let region = self.regions().find(vpn)?;
+        let region = self.regions(&Blocked::now()).find(vpn)?;
         let Range { first, end } = region.range;
         match region.used_as {
             Use::Mapping | Use::Block | Use::Objects => {}
@@ -148,14 +147,12 @@ impl Process {
 
     /// Whether a range lies wholly in the program's paged memory.
     pub(crate) fn covers(&self, range: Range) -> bool {
-        let _blocked = Blocked::now();
-        self.regions().covers(range)
+        self.regions(&Blocked::now()).covers(range)
     }
 
     /// The use of a page; `None`: it is free.
     pub(crate) fn use_of(&self, vpn: Vpn) -> Option<Use> {
-        let _blocked = Blocked::now();
-        self.regions().find(vpn).map(|region| region.used_as)
+        self.regions(&Blocked::now()).find(vpn).map(|region| region.used_as)
     }
 
     /// Whether an address is in the range: one comparison.

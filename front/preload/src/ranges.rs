@@ -336,7 +336,7 @@ impl Process {
     /// In a forked child that has all pages of its parent: drops pages as the parent's advice says.
     /// Pages of objects stay, because malloc goes on using them.
     pub(crate) fn heed_inheritance(&self) {
-        let advised = self.regions().inherited.in_child();
+        let advised = self.regions(&Blocked::now()).inherited.in_child();
         if !advised.is_empty() {
             // Only pages with frames can be dropped, and it is this thread that gives them frames.
             self.adopt();
@@ -345,7 +345,7 @@ impl Process {
             match what {
                 Inheritance::Zeros => self.discard(range),
                 Inheritance::Absent | Inheritance::AbsentZeros => {
-                    let found = self.regions().within(range);
+                    let found = self.regions(&Blocked::now()).within(range);
                     let objects = found.iter().any(|region| region.used_as == Use::Objects);
                     if !objects {
                         self.release(range);

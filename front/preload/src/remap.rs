@@ -157,7 +157,7 @@ fn resize(process: &Process, old: Range, pages: u64, call: Call) -> Result<usize
 /// Extends the region that ends where `old` does.
 fn grow(process: &Process, old: Range, pages: u64) -> bool {
     let blocked = Blocked::now();
-    let last = process.regions().find(Vpn(old.end.0 - 1));
+    let last = process.regions(&blocked).find(Vpn(old.end.0 - 1));
     drop(blocked);
     let fits = |region: &Region| region.range.end == old.end && region.used_as == Use::Mapping;
     let tail = Range { first: old.end, end: old.end.offset(pages) };

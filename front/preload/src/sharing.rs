@@ -16,6 +16,7 @@
 
 use crate::pins;
 use crate::process::{Process, SPACE};
+use crate::signals::Blocked;
 use highwater_mm::{FaultError, Frozen, Range, Snapshot};
 use highwater_session::LargePages;
 use highwater_uffd::Offer;
@@ -83,7 +84,7 @@ pub(crate) fn end(process: &Process, frozen: Frozen) {
 pub(crate) fn guard_if_tight(process: &Process) {
     let unpaged = &process.reporter.unpaged;
     if unpaged.needs_guard() {
-        let parts = process.regions().own_parts(Vpn(process.pages));
+        let parts = process.regions(&Blocked::now()).own_parts(Vpn(process.pages));
         unpaged.begin_guard(SPACE, &parts);
         unpaged.look();
     }

@@ -118,7 +118,7 @@ impl Named {
     pub(crate) fn spans(&self) -> Vec<Span> {
         let pages = self.pages();
         let blocked = Blocked::now();
-        let mut regions = self.process.regions().within(pages);
+        let mut regions = self.process.regions(&blocked).within(pages);
         drop(blocked);
         regions.reverse();
         let inside = cut(pages, &regions);

@@ -13,6 +13,7 @@ use crate::end::{end, say};
 use crate::process::{Process, running, set_running};
 use crate::signals::Blocked;
 use crate::{environment, gate, heap, helper, pins};
+use highwater_platform::Cpu;
 use highwater_session::{Malloc, MapFiles, Settings, SystemCalls};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering::*};
@@ -149,6 +150,7 @@ fn begin(process: &'static Process) {
     close_gate(&process.settings);
     set_running(Some(process));
     pins::carry_over(process);
+    heap::gate::make(process.manager.platform().cpus());
     if process.settings.malloc == Malloc::All {
         if let Err(error) = heap::start(process) {
             end(&format!("this program cannot be served: {error}"));

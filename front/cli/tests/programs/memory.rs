@@ -193,6 +193,20 @@ fn structures_locks_and_stacks_may_be_swapped_out() {
     place.compare_output("structs", &unlimited, &limits, &program).expect_swapping();
 }
 
+/// Regression: a fork waited for the C library's malloc, and its user, in a signal handler, for a
+/// page that the fork had frozen. A thread that looked for mappings of files had the regions locked
+/// when its signal handler faulted, and looked there, too, behind a writer.
+#[test]
+fn threads_that_fork_and_take_signals_keep_their_contents() {
+    let place = Place::new();
+    let storm = place.c_program("storm", &["7", "3", "8", "24"]);
+    let unlimited = place.run(&storm).expect_success("storm");
+    let limits = Limits { map_files: "read", malloc: "large", ..Limits::of(12 * MIB) };
+    for limits in [limits, Limits::of(12 * MIB)] {
+        place.compare_output("storm", &unlimited, &limits, &storm).expect_swapping();
+    }
+}
+
 /// Allocates first in a constructor: the manager's threads start under the loader's lock.
 #[test]
 fn a_library_may_allocate_in_its_constructor() {

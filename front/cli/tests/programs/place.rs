@@ -55,6 +55,8 @@ pub(crate) struct Limits {
     pub(crate) map_files: &'static str,
     /// The value of `--large-pages`.
     pub(crate) large_pages: &'static str,
+    /// The value of `--malloc`.
+    pub(crate) malloc: &'static str,
     /// How faults are served; `None`: [`Mode::given`].
     pub(crate) mode: Option<Mode>,
 }
@@ -160,7 +162,7 @@ impl Place {
         command.args(["--swap", &swap, "--mapping", limits.mapping]);
         command.args(limits.mode.unwrap_or_else(Mode::given).arguments());
         command.args(["--map-files", limits.map_files]);
-        command.args(["--large-pages", limits.large_pages]);
+        command.args(["--large-pages", limits.large_pages, "--malloc", limits.malloc]);
         command.arg("--report").arg(self.report_path()).arg("--").args(program);
         command.env("LC_ALL", "C").env("HIGHWATER_TEST_FLAKY_SWAP", "1");
         Run::of(&mut command, self.dir.path(), "limited", time_limit)
@@ -255,6 +257,7 @@ impl Limits {
             mode: None,
             map_files: "off",
             large_pages: "off",
+            malloc: "all",
         }
     }
 }

@@ -12,6 +12,7 @@ const LITTLE: Limits = Limits {
     mapping: "auto",
     map_files: "off",
     large_pages: "off",
+    malloc: "all",
     mode: None,
 };
 
@@ -37,6 +38,7 @@ const TOO_LITTLE: Limits = Limits {
     mapping: "auto",
     map_files: "off",
     large_pages: "off",
+    malloc: "all",
     mode: None,
 };
 

@@ -14,7 +14,7 @@ use super::table::{Argument, arguments_of};
 use super::{bus, exec, hot, make, mask, signals, special, stacks};
 use crate::errno::{returned, set_errno};
 use crate::later;
-use crate::native::native;
+use crate::native::c_library;
 use crate::next::{Next, looks};
 use highwater_os::helper;
 use libc::{c_int, c_long, c_ulong, c_void};
@@ -279,7 +279,7 @@ fn unpage_environment() {
 unsafe fn outside(from: *mut u8, len: usize) -> *mut u8 {
     // SAFETY: as the caller says; a new block of that length.
     unsafe {
-        let to = (native().malloc)(len).cast::<u8>();
+        let to = (c_library().malloc)(len).cast::<u8>();
         if to.is_null() {
             return from;
         }

@@ -1,41 +1,64 @@
-//! Keeps threads out of the heap's slabs during a fork.
+//! Keeps threads out of the slabs, and out of the C library's malloc, during a fork.
 //!
 //! ```text
-//! thread -- its CPU's part: RwLock   read, while it is at the slabs
+//! thread -- its CPU's part: RwLock   read, while it is at the slabs or in the C library's malloc
 //! fork ---- all parts                written, from before the fork to after it, in both processes
 //! ```
+//! The C library's fork waits for the locks of its malloc after all fork handlers, when pages are
+//! frozen already. Their holder would wait for such a page if a signal handler interrupted it.
+//!
 //! A signal handler that interrupted its thread inside cannot wait for that thread, nor for others,
-//! which may wait for that thread's locks: if it forks, the child gives the heap up
+//! which may wait for that thread's locks: if it forks, the child gives the heap and the gate up
 //! (heap::abandon).
 //!
 //! Locking: before every lock of the heap. The manager's threads never enter.
 
-use highwater_platform::Cpu;
-use highwater_uffd::Uffd;
 use std::cell::Cell;
-use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::*, compiler_fence};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Null until the process is served: threads enter freely then.
+static GATE: AtomicPtr<Gate> = AtomicPtr::new(ptr::null_mut());
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A lock with one cache line per CPU.
-pub(super) struct Gate(Box<[Part]>);
+struct Gate(Box<[Part]>);
 
 #[repr(align(128))]
 #[derive(Default)]
 struct Part(RwLock<()>);
 
-/// A thread that uses the slabs.
-pub(super) struct Inside<'a>(Option<RwLockReadGuard<'a, ()>>);
+/// A thread inside. `None`: it was before, and a signal handler entered again.
+pub(crate) struct Inside(Option<RwLockReadGuard<'static, ()>>);
 
-impl Drop for Inside<'_> {
+impl Drop for Inside {
     fn drop(&mut self) {
-        self.0 = None;
-        compiler_fence(SeqCst);
-        INSIDE.set(false);
+        if self.0.take().is_some() {
+            compiler_fence(SeqCst);
+            INSIDE.set(false);
+        }
     }
+}
+
+/// No thread is inside.
+pub(crate) struct Closed(
+    #[expect(dead_code, reason = "held, not read")] Vec<RwLockWriteGuard<'static, ()>>,
+);
+
+/// Makes a gate, in place of one that was given up.
+pub(crate) fn make(cpus: usize) {
+    let gate = Gate((0..cpus).map(|_| Part::default()).collect());
+    GATE.store(Box::leak(Box::new(gate)), Release);
+}
+
+#[inline]
+fn gate() -> Option<&'static Gate> {
+    // SAFETY: null, or a Gate that was leaked.
+    unsafe { GATE.load(Acquire).as_ref() }
 }
 
 /// Whether this thread is inside, so that this is a signal handler.
@@ -43,28 +66,26 @@ pub(super) fn is_interrupted() -> bool {
     INSIDE.get()
 }
 
-/// No thread uses the slabs.
-pub(crate) struct Closed(
-    #[expect(dead_code, reason = "held, not read")] Vec<RwLockWriteGuard<'static, ()>>,
-);
-
-impl Gate {
-    pub(super) fn new(platform: &Uffd) -> Gate {
-        Gate((0..platform.cpus()).map(|_| Part::default()).collect())
+/// Enters, as a thread of the program.
+#[inline]
+pub(crate) fn enter() -> Inside {
+    match gate().filter(|_| !INSIDE.get()) {
+        None => Inside(None),
+        Some(gate) => {
+            INSIDE.set(true);
+            // Set first, so that a signal handler sees it whenever the part is locked.
+            compiler_fence(SeqCst);
+            // SAFETY: a plain call. -1 if the system does not say it: then all share a part.
+            let cpu = unsafe { libc::sched_getcpu() } as usize;
+            let part = &gate.0[cpu % gate.0.len()];
+            Inside(Some(part.0.read().unwrap_or_else(PoisonError::into_inner)))
+        }
     }
+}
 
-    /// Enters, as a thread of the program. Not recursive.
-    pub(super) fn enter(&self, platform: &Uffd) -> Inside<'_> {
-        INSIDE.set(true);
-        // Set first, so that a signal handler sees it whenever the part is locked.
-        compiler_fence(SeqCst);
-        let part = &self.0[usize::from(platform.cpu().0)];
-        Inside(Some(part.0.read().unwrap_or_else(PoisonError::into_inner)))
-    }
-
-    /// Waits until no thread is inside, and keeps all out. This thread is not inside.
-    pub(super) fn close(&'static self) -> Closed {
-        let close = |part: &'static Part| part.0.write().unwrap_or_else(PoisonError::into_inner);
-        Closed(self.0.iter().map(close).collect())
-    }
+/// Waits until no thread is inside, and keeps all out. This thread is not inside. `None`: there is
+/// no gate.
+pub(super) fn close() -> Option<Closed> {
+    let close = |part: &'static Part| part.0.write().unwrap_or_else(PoisonError::into_inner);
+    gate().map(|gate| Closed(gate.0.iter().map(close).collect()))
 }

@@ -3,8 +3,8 @@
 //! ```text
 //! HEAP -> Heap -- a bin of free objects for each class and thread       cache.rs classes.rs
 //!              |- Slabs<HeapPages>  which objects there are, and which are in use
-//!              |- HeapPages         runs of pages, of one region of the range   pages.rs
-//!              \- Gate              closed by a fork                            gate.rs
+//!              \- HeapPages         runs of pages, of one region of the range   pages.rs
+//! Gate                             closed by a fork                            gate.rs
 //! ```
 //! All data about an object is in the library's own memory, so neither malloc nor free touches a
 //! page: an object whose page is swapped out is freed, and its place reused, without a fault. One
@@ -21,7 +21,7 @@
 
 mod cache;
 mod classes;
-mod gate;
+pub(crate) mod gate;
 mod pages;
 
 pub(crate) use classes::{aligned_class_of, class_of};
@@ -32,11 +32,10 @@ use crate::memory;
 use crate::process::Process;
 use crate::signals::{Blocked, touch_stack};
 use classes::SIZES;
-use gate::Gate;
 use highwater_mm::Config;
 use highwater_mm::config::SlabConfig;
 use highwater_mm::error::FreeError;
-use highwater_mm::slab::{CacheId, CacheSpec, Callers, Marks, Object, Place, SlabPages, Slabs};
+use highwater_mm::slab::{CacheId, CacheSpec, Callers, Marks, Object, Place, Slabs};
 use highwater_session::{MALLOC_SIZES_MAX, MallocReport, malloc_cache_name};
 use highwater_units::{Order, PAGE_SIZE};
 use pages::HeapPages;
@@ -58,7 +57,6 @@ pub(crate) struct Heap {
     slabs: Slabs<HeapPages>,
     /// By class; created first, so that a cache's number is its class's.
     caches: Vec<CacheId>,
-    gate: Gate,
 }
 
 /// The heap, if there is one.
@@ -75,7 +73,6 @@ pub(crate) fn start(process: &'static Process) -> Result<(), String> {
     let range = pages.range();
     let base = process.address(range.first) as usize;
     let len = (range.end.0 - range.first.0) as usize * PAGE_SIZE;
-    let gate = Gate::new(pages.platform());
     // The threads' caches do the work of sheaves.
     let slab = SlabConfig { sheaves: Some(false) };
     let slabs = Slabs::new(pages, &Config { slab, ..Config::default() });
@@ -91,7 +88,7 @@ pub(crate) fn start(process: &'static Process) -> Result<(), String> {
             heap.give(places);
         }
     });
-    let heap = Heap { base, len, slabs, caches, gate };
+    let heap = Heap { base, len, slabs, caches };
     HEAP.store(Box::leak(Box::new(heap)), Release);
     Ok(())
 }
@@ -109,7 +106,7 @@ pub(crate) fn gather(process: &Process) -> Option<(MallocReport, Duration)> {
     let began = thread_time();
     let caches = heap.slabs.report();
     let blocked = Blocked::now();
-    let (large_blocks, large_pages) = process.regions().blocks();
+    let (large_blocks, large_pages) = process.regions(&blocked).blocks();
     drop(blocked);
     let took = thread_time().saturating_sub(began);
     Some((MallocReport { caches, large_blocks, large_pages }, took))
@@ -123,9 +120,9 @@ fn thread_time() -> Duration {
 
 /// The state of the heap at a fork.
 pub(crate) enum Found {
-    /// No thread uses the slabs, or there is no heap.
+    /// No thread uses the slabs or the C library's malloc.
     Whole(#[expect(dead_code, reason = "held, not read")] Option<Closed>),
-    /// This thread was interrupted in the slabs, or in the allocator of their records.
+    /// This thread was interrupted in one of them, or in the allocator of the slabs' records.
     Interrupted,
 }
 
@@ -134,13 +131,15 @@ pub(crate) fn close() -> Found {
     if memory::is_interrupted() || gate::is_interrupted() {
         Found::Interrupted
     } else {
-        Found::Whole(get().map(|heap| heap.gate.close()))
+        Found::Whole(gate::close())
     }
 }
 
 /// In a forked child: gives up the heap, whose slabs another thread may have been changing. Later
-/// requests go to the C library; existing blocks stay, and are not freed.
-pub(crate) fn abandon() {
+/// requests go to the C library; existing blocks stay, and are not freed. Threads that do not exist
+/// here may be inside the gate.
+pub(crate) fn abandon(cpus: usize) {
+    gate::make(cpus);
     ABANDONED.store(HEAP.swap(ptr::null_mut(), AcqRel), Release);
 }
 
@@ -220,7 +219,7 @@ impl Heap {
     /// Takes up to `count` objects from the slabs, as memory allows.
     fn take(&'static self, class: usize, count: usize, to: &mut Vec<Place<'static>>) {
         keeping_errno(|| {
-            let _inside = self.gate.enter(self.slabs.platform());
+            let _inside = gate::enter();
             self.slabs.reserve(self.caches[class], count, |place| to.push(place));
         });
     }
@@ -229,7 +228,7 @@ impl Heap {
     fn give(&self, places: &mut [Place<'_>]) {
         keeping_errno(|| {
             places.sort_unstable_by_key(Place::object);
-            let inside = self.gate.enter(self.slabs.platform());
+            let inside = gate::enter();
             let returned = self.slabs.return_all(places);
             returned.unwrap_or_else(|object| refuse(FreeError::Free, self.address(object)));
             drop(inside);
@@ -257,11 +256,11 @@ impl Heap {
     #[cold]
     fn discard_excess(&self) {
         let pages = self.slabs.source();
-        let inside = self.gate.enter(self.slabs.platform());
+        let inside = gate::enter();
         let mut runs = pages.excess();
         drop(inside);
         pages.discard(&mut runs);
-        let _inside = self.gate.enter(self.slabs.platform());
+        let _inside = gate::enter();
         pages.put_emptied(&runs);
     }
 }
