@@ -11,7 +11,7 @@ PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 .PHONY: help build lab install install-c c c-files test test-modes test-programs demo
 .PHONY: bench bench-arrays bench-array-libraries bench-examples bench-forks bench-programs
 .PHONY: python python-types package venv tools clean
-.PHONY: deb tarball test-packages test-kernels book
+.PHONY: deb tarball test-packages test-kernels soak book
 
 help:
 	@echo "make demo     sort 512 MiB of text in 128 MiB, beside the kernel's swap (8 minutes)"
@@ -45,6 +45,8 @@ help:
 	@echo "              each way to install, in a clean Debian (root, 10 minutes)"
 	@echo "make test-kernels"
 	@echo "              programs on Linux 5.10 to 7.3, in qemu (90 minutes)"
+	@echo "make soak [OPTIONS='--minutes 60 --seed 1']"
+	@echo "              random programs, settings, kills and faults, contents checked (1 hour)"
 	@echo "make book     the pages of docs as a book, in target/book"
 	@echo "make clean    remove what was built"
 
@@ -94,6 +96,11 @@ test-packages: deb tarball
 # `cargo run -p highwater-xtask -- kernels --help`; with HIGHWATER_WRITE_DOCS the page is written.
 test-kernels: build
 	$(CARGO) run --package highwater-xtask -- kernels $(OPTIONS)
+
+# Random runs, each of which follows from its seed; docs/promises.md says what is drawn. OPTIONS as
+# in `cargo run -p highwater-xtask -- soak --help`.
+soak: tools venv build
+	$(CARGO) run --release --package highwater-xtask -- soak $(OPTIONS)
 
 book:
 	@command -v mdbook >/dev/null || { echo "first: cargo install mdbook" >&2; exit 1; }

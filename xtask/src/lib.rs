@@ -2,4 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub mod kernels;
+pub mod soak;
 pub mod tidy;
+mod tool;
+
+pub use tool::Trouble;

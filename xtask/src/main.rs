@@ -1,7 +1,7 @@
-//! Tasks of the repository: `cargo run -p highwater-xtask -- tidy`, and `kernels`.
+//! Tasks of the repository: `cargo run -p highwater-xtask -- tidy`, `kernels`, `soak`.
 
 use clap::{Parser, Subcommand};
-use highwater_xtask::{kernels, tidy};
+use highwater_xtask::{Trouble, kernels, soak, tidy};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -17,12 +17,14 @@ enum Task {
     /// Report every place that breaks a rule of STYLE.md which a program can check.
     Tidy,
     Kernels(kernels::Options),
+    Soak(soak::Options),
 }
 
 fn main() -> ExitCode {
     match Options::parse().task {
         Task::Tidy => report(tidy::repository(Path::new(tidy::ROOT))),
-        Task::Kernels(options) => report_failures(kernels::run(&options)),
+        Task::Kernels(options) => report_failures("kernels", kernels::run(&options)),
+        Task::Soak(options) => report_failures("soak", soak::run(&options)),
     }
 }
 
@@ -42,16 +44,16 @@ fn report(outcome: Result<Vec<tidy::Violation>, tidy::TidyError>) -> ExitCode {
     }
 }
 
-/// Status 0: all checks passed or could not be run; 1: some failed; 2: not able to run.
-fn report_failures(outcome: Result<usize, kernels::Trouble>) -> ExitCode {
+/// Status 0: nothing failed; 1: something failed; 2: not able to run.
+fn report_failures(task: &str, outcome: Result<usize, Trouble>) -> ExitCode {
     match outcome {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failed) => {
-            println!("{failed} checks failed");
+            println!("{failed} failed");
             ExitCode::from(1)
         }
         Err(trouble) => {
-            eprintln!("kernels: {}", trouble.0);
+            eprintln!("{task}: {}", trouble.0);
             ExitCode::from(2)
         }
     }

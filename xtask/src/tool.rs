@@ -1,9 +1,9 @@
-//! Programs of the machine that the task calls.
+//! Programs of the machine that tasks call.
 
 use std::io;
 use std::process::Command;
 
-/// Why kernels cannot be run, in one line.
+/// Why a task cannot be done, in one line.
 #[derive(Debug)]
 pub struct Trouble(pub String);
 
@@ -13,15 +13,20 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// The output of a command that must succeed.
+/// The text that a command prints, which must succeed.
 ///
 /// # Errors
 /// The reason: its standard error, or that it is not installed.
-pub(super) fn run(command: &mut Command) -> Result<String, Trouble> {
+pub(crate) fn run(command: &mut Command) -> Result<String, Trouble> {
+    output(command).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// [`run`], for any bytes.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, Trouble> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.output().map_err(|error| Trouble(format!("{name}: {error}")))?;
     match done.status.success() {
-        true => Ok(String::from_utf8_lossy(&done.stdout).into_owned()),
+        true => Ok(done.stdout),
         false => {
             let errors = String::from_utf8_lossy(&done.stderr);
             Err(Trouble(format!("{name}: {}: {}", done.status, errors.trim())))

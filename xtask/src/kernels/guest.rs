@@ -1,6 +1,6 @@
 //! One machine: boots a kernel in qemu, and reads what the checks write to its console.
 
-use super::tool::Trouble;
+use crate::tool::Trouble;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -13,8 +13,8 @@ mod guest;
 mod packages;
 mod root;
 mod table;
-mod tool;
 
+use crate::tool::Trouble;
 use clap::Args;
 use guest::{Machine, Outcome};
 use packages::Kernel;
@@ -22,7 +22,6 @@ use root::Root;
 use std::fs;
 use std::path::{Path, PathBuf};
 use table::Column;
-pub use tool::Trouble;
 
 /// The repository this program was built from.
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

@@ -1,6 +1,6 @@
 //! The kernels to boot: packages of distributions, fetched with apt and checked by their hash.
 
-use super::tool::{Trouble, run};
+use crate::tool::{Trouble, run};
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //! its memory.
 
 use super::packages::find;
-use super::tool::{Trouble, run};
+use crate::tool::{Trouble, run};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;

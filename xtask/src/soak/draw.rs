@@ -1,0 +1,199 @@
+//! What one run of the soak does, drawn from its seed: programs, settings, disturbances.
+//!
+//! ```text
+//! Plan = programs x settings x faults of the swap file x disturbances
+//! ```
+
+use super::programs::{Kind, Program};
+use fastrand::Rng;
+use std::mem;
+
+const MIB: u64 = 1 << 20;
+/// Programs that run at once.
+const PROGRAMS_MAX: usize = 3;
+/// Memory that a process has at least, besides what the programs need: code, stacks, Highwater.
+const OWN_MIB: u64 = 14;
+/// Swap, in parts of what all programs need: storms fork, and a child may hold all of it again.
+const SWAP_TIMES: u64 = 12;
+
+/// A run.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    pub(super) programs: Vec<Program>,
+    /// Options of `highwater run`, but for `--swap` and `--name`.
+    pub(super) options: Vec<String>,
+    /// Values of `--swap`; `DIR` stands for the directory of the run.
+    pub(super) swap: Vec<String>,
+    pub(super) faults: Faults,
+    pub(super) disturbances: Vec<Disturbance>,
+}
+
+/// What the faults of the swap device may do to a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Faults {
+    None,
+    /// Transfers are slow, writes fail now and then: no program may notice.
+    Borne,
+    /// Reads fail, or writes are lost: a program may end with one line.
+    Fatal,
+}
+
+/// What is done to the session, some time after the one before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Disturbance {
+    pub(super) after_millis: u64,
+    pub(super) act: Act,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// `ctl memory=`, in MiB.
+    Budget(u64),
+    /// `ctl kswapd=`.
+    Kswapd(u64),
+    AddSwap,
+    RemoveSwap,
+    /// SIGSTOP for a process, and SIGCONT later.
+    Stop,
+    /// SIGKILL for a process of the session.
+    Kill,
+    /// SIGKILL for `highwater run` itself: the programs go on.
+    KillRun,
+}
+
+impl Plan {
+    pub(super) fn of(seed: u64) -> Plan {
+        let mut random = Rng::with_seed(seed);
+        let count = random.usize(1..=PROGRAMS_MAX);
+        let programs: Vec<Program> = (0..count).map(|_| program(&mut random)).collect();
+        let need: u64 = programs.iter().map(|program| program.mib).sum();
+        let own = OWN_MIB * count as u64;
+        let (mut options, budget_mib) = budget(&mut random, need, own);
+        settings(&mut random, &mut options);
+        let (swap, faults) = swap(&mut random, need.max(32) * SWAP_TIMES);
+        let disturbances = disturbances(&mut random, budget_mib);
+        Plan { seed, programs, options, swap, faults, disturbances }
+    }
+
+    pub(super) fn kills(&self) -> usize {
+        let kills = |it: &&Disturbance| matches!(it.act, Act::Kill);
+        self.disturbances.iter().filter(kills).count()
+    }
+}
+
+fn program(random: &mut Rng) -> Program {
+    let kinds = [Kind::Storm, Kind::Storm, Kind::Storm, Kind::Sort, Kind::Objects, Kind::Arrays];
+    let kinds = [&kinds[..], &[Kind::Compress, Kind::Compile]].concat();
+    Program::draw(kinds[random.usize(..kinds.len())], random)
+}
+
+/// The option that limits memory, and the budget if it is the tree's.
+fn budget(random: &mut Rng, need: u64, own: u64) -> (Vec<String>, Option<u64>) {
+    let pages = need * random.u64(25..=110) / 100;
+    let option = |name: &str, mib: u64| vec![name.to_owned(), format!("{mib}M")];
+    match random.u64(..10) {
+        0..5 => (option("--memory", own + pages), Some(own + pages)),
+        5..8 => (option("--paged", pages.max(8)), Some(pages.max(8))),
+        _ => (option("--memory-per-process", pages.max(8)), None),
+    }
+}
+
+fn settings(random: &mut Rng, options: &mut Vec<String>) {
+    let mut set = |chance: f64, name: &str, values: &[&str]| {
+        if random.f64() < chance {
+            let value = values[random.usize(..values.len())];
+            options.extend([name.to_owned(), value.to_owned()]);
+        }
+    };
+    set(0.5, "--kswapd", &["auto", "2", "4"]);
+    set(0.2, "--seal", &["off"]);
+    set(0.3, "--large-pages", &["on"]);
+    set(0.2, "--malloc", &["large"]);
+    set(0.3, "--map-files", &["read"]);
+    set(0.4, "--faults", &["handlers", "in-thread"]);
+    if options.ends_with(&["--faults".to_owned(), "handlers".to_owned()]) && random.bool() {
+        options.extend(["--system-calls", "copies"].map(str::to_owned));
+    }
+}
+
+fn swap(random: &mut Rng, mib: u64) -> (Vec<String>, Faults) {
+    let dir = format!("dir:DIR:{mib}M");
+    let one = |spec: String| (vec![spec], Faults::None);
+    match random.u64(..12) {
+        0..4 => one(dir),
+        4 => one(format!("file:DIR/swapfile:{mib}M")),
+        5 => one(format!("ram:{mib}M")),
+        6 => one(format!("zram:{mib}M")),
+        7 => one(format!("zram:{mib}M:zstd")),
+        8 => one(format!("tier:zram:{}M+{dir}", mib / 16)),
+        9 => (vec![format!("zram:{}M,priority=5", mib / 16), dir], Faults::None),
+        10 => (vec![format!("flaky:{}+{dir}", borne(random))], Faults::Borne),
+        _ => (vec![format!("flaky:{}+{dir}", fatal(random))], Faults::Fatal),
+    }
+}
+
+fn borne(random: &mut Rng) -> String {
+    let seed = random.u64(..1000);
+    match random.u64(..3) {
+        0 => format!("delay=50,seed={seed}"),
+        1 => format!("write=150,seed={seed}"),
+        _ => format!("write=100,delay=20,seed={seed}"),
+    }
+}
+
+fn fatal(random: &mut Rng) -> String {
+    let (seed, after) = (random.u64(..1000), random.u64(..5000));
+    let kind = ["read=5", "lost=5", "short=5", "read=once", "read=2,write=100,short=2,delay=20"];
+    format!("{},after={after},seed={seed}", kind[random.usize(..kind.len())])
+}
+
+fn disturbances(random: &mut Rng, budget_mib: Option<u64>) -> Vec<Disturbance> {
+    let count = random.usize(..12);
+    // Few runs: what is killed early does little.
+    let (mut kills, mut kills_run) = (random.u64(..8) == 0, random.u64(..8) == 0);
+    let mut of = |random: &mut Rng| match random.u64(..20) {
+        0..8 => match budget_mib {
+            Some(mib) => Act::Budget((mib * random.u64(50..=180) / 100).max(8)),
+            None => Act::Kswapd(random.u64(1..=4)),
+        },
+        8..11 => Act::Kswapd(random.u64(1..=4)),
+        11 => Act::AddSwap,
+        12 => Act::RemoveSwap,
+        13..17 => Act::Stop,
+        17 if mem::take(&mut kills_run) => Act::KillRun,
+        18 | 19 if mem::take(&mut kills) => Act::Kill,
+        _ => Act::Stop,
+    };
+    let mut next = |_| Disturbance { after_millis: random.u64(20..=900), act: of(random) };
+    (0..count).map(&mut next).collect()
+}
+
+impl Plan {
+    /// Size of a device that is added to the session, in bytes.
+    pub(super) const ADDED: u64 = 64 * MIB;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_follows_from_its_seed() {
+        assert_eq!(format!("{:?}", Plan::of(7)), format!("{:?}", Plan::of(7)));
+        assert_ne!(format!("{:?}", Plan::of(7)), format!("{:?}", Plan::of(8)));
+    }
+
+    #[test]
+    fn all_acts_and_faults_are_drawn() {
+        let plans: Vec<Plan> = (0..1000).map(Plan::of).collect();
+        for faults in [Faults::None, Faults::Borne, Faults::Fatal] {
+            assert!(plans.iter().any(|plan| plan.faults == faults), "{faults:?}");
+        }
+        for act in [Act::AddSwap, Act::RemoveSwap, Act::Stop, Act::Kill, Act::KillRun] {
+            let has = |plan: &Plan| plan.disturbances.iter().any(|it| it.act == act);
+            assert!(plans.iter().any(has), "{act:?}");
+        }
+        assert!(plans.iter().all(|plan| plan.kills() <= 1));
+    }
+}

@@ -1,0 +1,199 @@
+//! `make soak`: real programs under Highwater with random settings, budgets that change, signals,
+//! kills and failing devices, for as long as one likes.
+//!
+//! ```text
+//! seed --draw.rs--> Plan --session.rs--> files of each program --judge.rs--> right, ended, wrong
+//!                    programs.rs: inputs, and the output without Highwater
+//! ```
+//! A run follows from its seed, but for the order in which threads get there. The directory of a
+//! run with a fault is kept.
+
+mod draw;
+mod judge;
+mod programs;
+mod session;
+
+use crate::tool::Trouble;
+use clap::Args;
+use draw::{Act, Plan};
+use judge::{Done, End, Judgement};
+use programs::{Inputs, Program};
+use serde_json::Value;
+use session::Ended;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The repository this program was built from.
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+/// Counters of the report that are summed up.
+const COUNTERS: [(&str, &str); 5] = [
+    ("/faults_minor", "minor faults"),
+    ("/faults_major", "major faults"),
+    ("/vmstat/pswpout", "pages swapped out"),
+    ("/vmstat/pswpin", "pages swapped in"),
+    ("/vmstat/injected_faults", "faults of the device"),
+];
+
+/// Run real programs in too little memory, and disturb them.
+#[derive(Args)]
+pub struct Options {
+    /// How long to go on.
+    #[arg(long, default_value_t = 60)]
+    minutes: u64,
+    /// The seed of the first run; the next one has the next seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many runs at most.
+    #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+    runs: u64,
+}
+
+/// What all runs did.
+#[derive(Default)]
+struct Sums {
+    runs: u64,
+    failed: usize,
+    programs: BTreeMap<String, u64>,
+    acts: BTreeMap<&'static str, u64>,
+    counters: BTreeMap<&'static str, u64>,
+}
+
+/// Runs until the time is over; prints a line for each run, and sums. Returns how many runs failed.
+///
+/// # Errors
+/// Nothing can be run.
+pub fn run(options: &Options) -> Result<usize, Trouble> {
+    let repository = Path::new(REPOSITORY).canonicalize()?;
+    let target = std::env::var_os("CARGO_TARGET_DIR");
+    let target = target.map_or_else(|| repository.join("target"), PathBuf::from);
+    let highwater = target.join("release/highwater");
+    let dir = target.join("soak");
+    let mut inputs = Inputs::new(dir.join("inputs"), &repository)?;
+    let (started, mut sums) = (Instant::now(), Sums::default());
+    let limit = Duration::from_secs(options.minutes * 60);
+    while started.elapsed() < limit && sums.runs < options.runs {
+        let plan = Plan::of(options.seed + sums.runs);
+        one(&plan, &mut inputs, &highwater, &dir, &mut sums)?;
+    }
+    print!("{sums}");
+    Ok(sums.failed)
+}
+
+/// One run, whose directory goes if nothing is wrong.
+fn one(
+    plan: &Plan,
+    inputs: &mut Inputs,
+    highwater: &Path,
+    dir: &Path,
+    sums: &mut Sums,
+) -> Result<(), Trouble> {
+    let dir = dir.join(format!("run-{}", plan.seed));
+    let _ = fs::remove_dir_all(&dir);
+    let ended = session::run(plan, inputs, highwater, &dir)?;
+    let mut wrong = ended.faults.clone();
+    let mut reasons = Vec::new();
+    for (i, program) in plan.programs.iter().enumerate() {
+        let judgement = judged(plan, i, program, inputs, &ended, &dir)?;
+        let name = format!("{:?}", program.kind).to_lowercase();
+        match judgement {
+            Judgement::Right => sums.count(&name, "right"),
+            Judgement::Ended(reason) => {
+                sums.count(&name, "ended early");
+                reasons.push(format!("{name} ended: {reason}"));
+            }
+            Judgement::Wrong(reason) => {
+                sums.count(&name, "wrong");
+                wrong.push(format!("{name} {}: {reason}", program.arguments.join(" ")));
+            }
+        }
+    }
+    if reasons.len() > plan.kills() && plan.faults != draw::Faults::Fatal {
+        wrong.push("more programs ended than were killed".to_owned());
+    }
+    sums.add(&ended, &dir);
+    println!("{}", told(plan, &ended, &reasons));
+    match wrong.is_empty() {
+        true => fs::remove_dir_all(&dir)?,
+        false => {
+            sums.failed += 1;
+            wrong.iter().for_each(|fault| println!("  WRONG: {fault}"));
+            println!("  again: make soak OPTIONS=\"--seed {} --runs 1\"", plan.seed);
+        }
+    }
+    Ok(())
+}
+
+fn judged(
+    plan: &Plan,
+    i: usize,
+    program: &Program,
+    inputs: &mut Inputs,
+    ended: &Ended,
+    dir: &Path,
+) -> Result<Judgement, Trouble> {
+    let file = |end: &str| fs::read(dir.join(format!("{i}.{end}"))).unwrap_or_default();
+    let text = |end: &str| String::from_utf8_lossy(&file(end)).into_owned();
+    let (status, output, errors) = (text("status").trim().parse().ok(), file("out"), text("err"));
+    let end = End { status, output: &output, errors: &errors };
+    let done = Done { faults: plan.faults, acts: &ended.done };
+    Ok(judge::judge(&end, inputs.expected(program)?, done))
+}
+
+/// A run in a line.
+fn told(plan: &Plan, ended: &Ended, reasons: &[String]) -> String {
+    let names: Vec<String> =
+        plan.programs.iter().map(|it| format!("{:?}", it.kind).to_lowercase()).collect();
+    let reasons: String = reasons.iter().map(|reason| format!("; {reason}")).collect();
+    format!(
+        "seed {}: {} with {}: {:.1} s, disturbed {} times{reasons}",
+        plan.seed,
+        names.join(", "),
+        session::line(plan),
+        ended.seconds,
+        ended.done.len(),
+    )
+}
+
+impl Sums {
+    fn count(&mut self, name: &str, end: &str) {
+        *self.programs.entry(format!("{name}, {end}")).or_default() += 1;
+    }
+
+    fn add(&mut self, ended: &Ended, dir: &Path) {
+        self.runs += 1;
+        for act in &ended.done {
+            let name = match act {
+                Act::Budget(_) => "changes of the budget",
+                Act::Kswapd(_) => "changes of kswapd's threads",
+                Act::AddSwap => "devices added",
+                Act::RemoveSwap => "devices removed",
+                Act::Stop => "processes stopped for a while",
+                Act::Kill => "processes killed",
+                Act::KillRun => "highwater run killed",
+            };
+            *self.acts.entry(name).or_default() += 1;
+        }
+        // A run that was killed has no report.
+        let report = fs::read(dir.join("report.json")).unwrap_or_default();
+        let report: Value = serde_json::from_slice(&report).unwrap_or_default();
+        for (pointer, name) in COUNTERS {
+            let number = report.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+            *self.counters.entry(name).or_default() += number;
+        }
+    }
+}
+
+impl std::fmt::Display for Sums {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{} runs, {} wrong", self.runs, self.failed)?;
+        let acts = self.acts.iter().map(|(name, count)| (*name, count));
+        let counters = self.counters.iter().map(|(name, count)| (*name, count));
+        let programs = self.programs.iter().map(|(name, count)| (name.as_str(), count));
+        for (name, count) in programs.chain(acts).chain(counters) {
+            writeln!(f, "{count:>14} {name}")?;
+        }
+        Ok(())
+    }
+}
