@@ -25,8 +25,17 @@ pub(super) struct Plan {
     pub(super) options: Vec<String>,
     /// Values of `--swap`; `DIR` stands for the directory of the run.
     pub(super) swap: Vec<String>,
+    pub(super) server: Option<Server>,
     pub(super) faults: Faults,
     pub(super) disturbances: Vec<Disturbance>,
+}
+
+/// A server of swap, for this run only; its socket is in the directory of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Server {
+    Redis,
+    /// nbdkit, with an export of so many MiB.
+    Nbd(u64),
 }
 
 /// What the faults of the swap device may do to a program.
@@ -56,6 +65,8 @@ pub(super) enum Act {
     RemoveSwap,
     /// SIGSTOP for a process, and SIGCONT later.
     Stop,
+    /// SIGSTOP for the server of swap, and SIGCONT later.
+    StopServer,
     /// SIGKILL for a process of the session.
     Kill,
     /// SIGKILL for `highwater run` itself: the programs go on.
@@ -71,9 +82,9 @@ impl Plan {
         let own = OWN_MIB * count as u64;
         let (mut options, budget_mib) = budget(&mut random, need, own);
         settings(&mut random, &mut options);
-        let (swap, faults) = swap(&mut random, need.max(32) * SWAP_TIMES);
-        let disturbances = disturbances(&mut random, budget_mib);
-        Plan { seed, programs, options, swap, faults, disturbances }
+        let Swap { specs: swap, faults, server } = swap(&mut random, need.max(32) * SWAP_TIMES);
+        let disturbances = disturbances(&mut random, budget_mib, server);
+        Plan { seed, programs, options, swap, server, faults, disturbances }
     }
 
     pub(super) fn kills(&self) -> usize {
@@ -117,19 +128,40 @@ fn settings(random: &mut Rng, options: &mut Vec<String>) {
     }
 }
 
-fn swap(random: &mut Rng, mib: u64) -> (Vec<String>, Faults) {
+/// Swap devices.
+struct Swap {
+    specs: Vec<String>,
+    faults: Faults,
+    server: Option<Server>,
+}
+
+impl From<String> for Swap {
+    fn from(spec: String) -> Swap {
+        Swap { specs: vec![spec], faults: Faults::None, server: None }
+    }
+}
+
+fn swap(random: &mut Rng, mib: u64) -> Swap {
     let dir = format!("dir:DIR:{mib}M");
-    let one = |spec: String| (vec![spec], Faults::None);
-    match random.u64(..12) {
+    let one = Swap::from;
+    let flaky = |list: String, faults| Swap { faults, ..one(format!("flaky:{list}+{dir}")) };
+    let on = |server, spec: String| Swap { server: Some(server), ..one(spec) };
+    let tier = if random.bool() { format!("tier:zram:{}M+", mib / 16) } else { String::new() };
+    match random.u64(..14) {
         0..4 => one(dir),
         4 => one(format!("file:DIR/swapfile:{mib}M")),
         5 => one(format!("ram:{mib}M")),
         6 => one(format!("zram:{mib}M")),
         7 => one(format!("zram:{mib}M:zstd")),
         8 => one(format!("tier:zram:{}M+{dir}", mib / 16)),
-        9 => (vec![format!("zram:{}M,priority=5", mib / 16), dir], Faults::None),
-        10 => (vec![format!("flaky:{}+{dir}", borne(random))], Faults::Borne),
-        _ => (vec![format!("flaky:{}+{dir}", fatal(random))], Faults::Fatal),
+        9 => {
+            let first = format!("zram:{}M,priority=5", mib / 16);
+            Swap { specs: vec![first, dir.clone()], ..one(dir) }
+        }
+        10 => flaky(borne(random), Faults::Borne),
+        11 => flaky(fatal(random), Faults::Fatal),
+        12 => on(Server::Redis, format!("{tier}redis+unix:DIR/server:{mib}M")),
+        _ => on(Server::Nbd(mib), format!("{tier}nbd+unix:DIR/server:{mib}M")),
     }
 }
 
@@ -148,7 +180,11 @@ fn fatal(random: &mut Rng) -> String {
     format!("{},after={after},seed={seed}", kind[random.usize(..kind.len())])
 }
 
-fn disturbances(random: &mut Rng, budget_mib: Option<u64>) -> Vec<Disturbance> {
+fn disturbances(
+    random: &mut Rng,
+    budget_mib: Option<u64>,
+    server: Option<Server>,
+) -> Vec<Disturbance> {
     let count = random.usize(..12);
     // Few runs: what is killed early does little.
     let (mut kills, mut kills_run) = (random.u64(..8) == 0, random.u64(..8) == 0);
@@ -160,7 +196,8 @@ fn disturbances(random: &mut Rng, budget_mib: Option<u64>) -> Vec<Disturbance> {
         8..11 => Act::Kswapd(random.u64(1..=4)),
         11 => Act::AddSwap,
         12 => Act::RemoveSwap,
-        13..17 => Act::Stop,
+        13..15 => Act::Stop,
+        15 | 16 if server.is_some() => Act::StopServer,
         17 if mem::take(&mut kills_run) => Act::KillRun,
         18 | 19 if mem::take(&mut kills) => Act::Kill,
         _ => Act::Stop,
@@ -190,7 +227,8 @@ mod tests {
         for faults in [Faults::None, Faults::Borne, Faults::Fatal] {
             assert!(plans.iter().any(|plan| plan.faults == faults), "{faults:?}");
         }
-        for act in [Act::AddSwap, Act::RemoveSwap, Act::Stop, Act::Kill, Act::KillRun] {
+        let last = [Act::StopServer, Act::Kill, Act::KillRun];
+        for act in [Act::AddSwap, Act::RemoveSwap, Act::Stop].into_iter().chain(last) {
             let has = |plan: &Plan| plan.disturbances.iter().any(|it| it.act == act);
             assert!(plans.iter().any(has), "{act:?}");
         }

@@ -4,6 +4,7 @@
 //! ```text
 //! seed --draw.rs--> Plan --session.rs--> files of each program --judge.rs--> right, ended, wrong
 //!                    programs.rs: inputs, and the output without Highwater
+//!                    server.rs: Redis or nbdkit, for runs that swap to one
 //! ```
 //! A run follows from its seed, but for the order in which threads get there. The directory of a
 //! run with a fault is kept.
@@ -11,6 +12,7 @@
 mod draw;
 mod judge;
 mod programs;
+mod server;
 mod session;
 
 use crate::tool::Trouble;
@@ -170,6 +172,7 @@ impl Sums {
                 Act::AddSwap => "devices added",
                 Act::RemoveSwap => "devices removed",
                 Act::Stop => "processes stopped for a while",
+                Act::StopServer => "servers stopped for a while",
                 Act::Kill => "processes killed",
                 Act::KillRun => "highwater run killed",
             };

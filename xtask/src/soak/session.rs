@@ -5,6 +5,7 @@
 
 use super::draw::{Act, Plan};
 use super::programs::Inputs;
+use super::server::Running;
 use crate::tool::Trouble;
 use fastrand::Rng;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 const TIME_LIMIT: Duration = Duration::from_secs(400);
 /// A process is stopped for so long.
 const STOPPED: Duration = Duration::from_millis(300);
+/// A server is stopped for so long, far below what Highwater waits for it.
+const SERVER_STOPPED: Duration = Duration::from_secs(2);
 /// What a session leaves is gone after this.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
@@ -40,6 +43,7 @@ struct Session<'a> {
     dir: &'a Path,
     name: String,
     child: Child,
+    server: Option<Running>,
     random: Rng,
     started: Instant,
     faults: Vec<String>,
@@ -56,12 +60,15 @@ pub(super) fn run(
     fs::create_dir_all(dir.join("more"))?;
     fs::write(dir.join("run.sh"), script(plan, inputs, dir))?;
     let name = format!("soak-{}", plan.seed);
+    let start = |kind| Running::start(kind, dir.join("server"));
+    let server = plan.server.map(start).transpose()?;
     let mut session = Session {
         plan,
         highwater,
         dir,
         child: command(plan, inputs, highwater, dir, &name).spawn()?,
         name,
+        server,
         random: Rng::with_seed(plan.seed ^ 1),
         started: Instant::now(),
         faults: Vec::new(),
@@ -95,9 +102,11 @@ fn command(plan: &Plan, inputs: &Inputs, highwater: &Path, dir: &Path, name: &st
     let mut command = Command::new(highwater);
     command.args(["run", "--quiet", "--name", name]).args(&plan.options);
     for spec in &plan.swap {
-        // `file:` gets a file of its own, `dir:` a directory that must be empty at the end.
-        let spec = spec.replace("DIR/swapfile", &dir.join("swapfile").to_string_lossy());
-        command.args(["--swap", &spec.replace("DIR", &dir.join("swap").to_string_lossy())]);
+        // A file and a socket are beside the directory of `dir:`, which must be empty at the end.
+        let place = |name: &str| dir.join(name).to_string_lossy().into_owned();
+        let spec = spec.replace("DIR/swapfile", &place("swapfile"));
+        let spec = spec.replace("DIR/server", &place("server"));
+        command.args(["--swap", &spec.replace("DIR", &place("swap"))]);
     }
     command.arg("--report").arg(dir.join("report.json")).args(["--", "sh"]);
     command.arg(dir.join("run.sh")).current_dir(inputs.dir());
@@ -143,6 +152,9 @@ impl Session<'_> {
                 self.set(&format!("swap-remove={}", more.display()))
             }
             Act::Stop => self.stop(),
+            Act::StopServer => {
+                self.server.as_ref().is_some_and(|server| server.stop_for(SERVER_STOPPED))
+            }
             Act::Kill => self.victim().is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok()),
             Act::KillRun => self.child.kill().is_ok(),
         }
@@ -219,7 +231,7 @@ impl Session<'_> {
         }
     }
 
-    /// Files of swap, and the directory of the session.
+    /// Files of swap, the directory of the session, and pages on a server.
     fn look_for_remains(&mut self) -> Result<(), Trouble> {
         for name in ["swap", "more"] {
             let left = fs::read_dir(self.dir.join(name))?.count();
@@ -237,6 +249,22 @@ impl Session<'_> {
             // The next run removes what a killed one left.
             let mut next = Command::new(self.highwater);
             next.args(["run", "--quiet", "--memory", "16M", "--", "true"]).status()?;
+            sleep(POLL);
+        }
+        self.look_for_keys()
+    }
+
+    fn look_for_keys(&mut self) -> Result<(), Trouble> {
+        let started = Instant::now();
+        while let Some(server) = &self.server {
+            let keys = server.keys()?;
+            if keys == 0 {
+                break;
+            }
+            if started.elapsed() > PATIENCE {
+                self.faults.push(format!("{keys} keys are left on the server"));
+                break;
+            }
             sleep(POLL);
         }
         Ok(())
