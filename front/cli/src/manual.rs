@@ -2,7 +2,8 @@
 //! line. `make install` runs it.
 
 use crate::Refusal;
-use clap::{Args, Command};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use std::io;
@@ -35,9 +36,11 @@ impl Manual {
 }
 
 fn write(share: &Path, definition: Command) -> io::Result<()> {
+    let mut completed =
+        definition.clone().mut_subcommands(|command| command.mut_args(with_choices));
     for (shell, path) in SHELLS {
         let mut text = Vec::new();
-        clap_complete::generate(shell, &mut definition.clone(), "highwater", &mut text);
+        clap_complete::generate(shell, &mut completed, "highwater", &mut text);
         write_file(&share.join(path), &text)?;
     }
     // `highwater help run` needs no page beside that of `highwater run`.
@@ -49,6 +52,20 @@ fn write(share: &Path, definition: Command) -> io::Result<()> {
         write_file(&share.join("man/man1").join(man.get_filename()), &page(&man)?)?;
     }
     Ok(())
+}
+
+/// An option whose value's name lists all words that it takes, such as `on|off`, with these words
+/// to choose from.
+fn with_choices(option: Arg) -> Arg {
+    let name = option.get_value_names().and_then(|names| names.first());
+    let words: Vec<String> =
+        name.into_iter().flat_map(|name| name.split('|')).map(str::to_owned).collect();
+    let is_word =
+        |word: &String| word.bytes().all(|byte| byte == b'-' || byte.is_ascii_lowercase());
+    match words.len() > 1 && words.iter().all(is_word) {
+        true => option.value_parser(PossibleValuesParser::new(words)),
+        false => option,
+    }
 }
 
 /// The page, with the lines of the text behind the options as they are.
@@ -117,6 +134,12 @@ mod tests {
                 assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{errors}");
             }
         }
+    }
+
+    #[test]
+    fn bash_completes_values() {
+        assert_completes(&["highwater", "run", "--faults", "h"], "handlers");
+        assert_completes(&["highwater", "run", "--malloc", ""], "all large");
     }
 
     #[test]
