@@ -13,6 +13,8 @@
 #include <spawn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -21,6 +23,7 @@
 #define RUN_MAX 64
 #define THREADS_MAX 64
 #define SIGNAL_STACK (64ul << 10)
+#define THREAD_STACK (128ul << 10)
 
 /* A block of malloc, filled with one byte. */
 struct block {
@@ -158,6 +161,14 @@ static void protect(struct thread *own)
     area_fill(run.area, run.from, 1, ++own->version);
 }
 
+/* Pages that were copied from the first of a run. */
+static void check_copy(const unsigned char *at, struct run run, size_t count, const char *where)
+{
+    for (size_t i = 0; i < count; i++)
+        check_page(at + i * PAGE, run.area->id + run.from + i, run.area->version[run.from + i],
+                   where);
+}
+
 /* Through a file, and back into memory that holds other contents. */
 static void through_file(struct thread *own)
 {
@@ -165,9 +176,34 @@ static void through_file(struct thread *own)
     size_t bytes = run.count * PAGE;
     MUST(pwrite(own->file, address(run), bytes, 0) == (ssize_t)bytes);
     MUST(pread(own->file, own->scratch, bytes, 0) == (ssize_t)bytes);
-    for (size_t i = 0; i < run.count; i++)
-        check_page(own->scratch + i * PAGE, run.area->id + run.from + i,
-                   run.area->version[run.from + i], "read from a file");
+    check_copy(own->scratch, run, run.count, "read from a file");
+    /* A mapping of a file that is open for reading only may be paged. */
+    char name[64];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", own->file);
+    int reader = open(name, O_RDONLY | O_CLOEXEC);
+    MUST(reader >= 0);
+    unsigned char *mapped = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, reader, 0);
+    MUST(mapped != MAP_FAILED && close(reader) == 0);
+    check_copy(mapped, run, run.count, "a mapped file");
+    MUST(munmap(mapped, bytes) == 0);
+}
+
+/* In three parts that end within pages, at most what a socket holds without a reader. */
+static void through_socket(struct thread *own)
+{
+    struct run run = draw(own);
+    size_t count = run.count < 8 ? run.count : 8, bytes = count * PAGE;
+    size_t first = 1 + below(own, bytes / 2), second = 1 + below(own, bytes / 4);
+    int ends[2];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    struct iovec from[] = {{address(run), first}, {address(run) + first, second},
+                           {address(run) + first + second, bytes - first - second}};
+    MUST(writev(ends[0], from, 3) == (ssize_t)bytes);
+    struct iovec to[] = {{own->scratch, second}, {own->scratch + second, bytes - second}};
+    struct msghdr message = {.msg_iov = to, .msg_iovlen = 2};
+    MUST(recvmsg(ends[1], &message, MSG_WAITALL) == (ssize_t)bytes);
+    MUST(close(ends[0]) == 0 && close(ends[1]) == 0);
+    check_copy(own->scratch, run, count, "read from a socket");
 }
 
 /* At most what a pipe holds without a reader. */
@@ -184,9 +220,7 @@ static void through_pipe(struct thread *own)
         done += (size_t)got;
     }
     MUST(close(ends[0]) == 0 && close(ends[1]) == 0);
-    for (size_t i = 0; i < count; i++)
-        check_page(own->scratch + i * PAGE, run.area->id + run.from + i,
-                   run.area->version[run.from + i], "read from a pipe");
+    check_copy(own->scratch, run, count, "read from a pipe");
 }
 
 static void check_block(const struct block *block)
@@ -238,16 +272,22 @@ static void expect_end(pid_t child, const char *what)
         die("%s: status %x", what, status);
 }
 
-/* The child sees this thread's contents as they were, and writes; so does the parent. */
+/* The child sees this thread's contents as they were, and writes; so does the parent. One child of
+ * four makes one of its own before it looks. */
 static void fork_off(struct thread *own)
 {
     struct run run = draw(own);
+    bool again = below(own, 4) == 0;
     pid_t child = fork();
     MUST(child >= 0);
     area_fill(run.area, run.from, run.count, ++own->version + (child == 0 ? 1000000 : 0));
     if (child == 0) {
+        pid_t grandchild = again ? fork() : 0;
+        MUST(grandchild >= 0);
         for (int i = 0; i < AREAS; i++)
-            area_check(&own->area[i], "in a child");
+            area_check(&own->area[i], again && grandchild == 0 ? "in a grandchild" : "in a child");
+        if (grandchild > 0)
+            expect_end(grandchild, "a child");
         _exit(0);
     }
     area_check_part(run.area, run.from, run.count, "after a fork");
@@ -271,13 +311,25 @@ static void *look(void *of)
     return NULL;
 }
 
+/* Half of them on stacks in paged memory. */
 static void start_threads(struct thread *own)
 {
-    pthread_t other[4];
-    for (int i = 0; i < 4; i++)
-        MUST(pthread_create(&other[i], NULL, look, &own->area[i % AREAS]) == 0);
-    for (int i = 0; i < 4; i++)
+    enum { OTHERS = 4 };
+    pthread_t other[OTHERS];
+    pthread_attr_t attributes[OTHERS];
+    void *stack[OTHERS];
+    for (int i = 0; i < OTHERS; i++) {
+        MUST(pthread_attr_init(&attributes[i]) == 0);
+        MUST((stack[i] = aligned_alloc(PAGE, THREAD_STACK)) != NULL);
+        if (i % 2 == 0)
+            MUST(pthread_attr_setstack(&attributes[i], stack[i], THREAD_STACK) == 0);
+        MUST(pthread_create(&other[i], &attributes[i], look, &own->area[i % AREAS]) == 0);
+    }
+    for (int i = 0; i < OTHERS; i++) {
         MUST(pthread_join(other[i], NULL) == 0);
+        MUST(pthread_attr_destroy(&attributes[i]) == 0);
+        free(stack[i]);
+    }
 }
 
 /* Checks and writes paged memory. In a child of a fork too, where it is the child's own copy. */
@@ -298,8 +350,8 @@ static const struct {
     unsigned weight;
 } OPERATIONS[] = {
     {fill, 20}, {check, 20}, {touch, 20}, {allocate, 20}, {drop, 4}, {map_anew, 4}, {protect, 4},
-    {through_file, 4}, {through_pipe, 4}, {move, 2}, {unmap, 1}, {start_threads, 1}, {fork_off, 1},
-    {spawn_off, 1},
+    {through_file, 4}, {through_pipe, 4}, {through_socket, 4}, {move, 2}, {unmap, 1},
+    {start_threads, 1}, {fork_off, 1}, {spawn_off, 1},
 };
 
 static void operate(struct thread *own)
