@@ -228,7 +228,13 @@ pub const KEYS: &[Key] = &[
         "direct_reclaim",
         number(DIRECT_RECLAIM_MIN, DIRECT_RECLAIM_MAX),
         config.history.reclaim.direct_reclaim,
-        "pages that a direct reclaim frees before it retries its allocation"
+        "pages that a direct reclaim frees of a node before it retries its allocation"
+    ),
+    key!(
+        "direct_nodes",
+        DIRECT_NODES,
+        config.history.reclaim.direct_nodes,
+        "nodes that a direct reclaim scans: the nearest that has something, or all, as the kernel"
     ),
     key!(
         "pcp_batch",
@@ -469,6 +475,7 @@ mod tests {
         "khugepaged_referenced_min=256",
         "lru_shards=3",
         "direct_reclaim=24192",
+        "direct_nodes=all",
         "pcp_batch=31",
         "zone_parts=5",
         "compact=skipuseless",

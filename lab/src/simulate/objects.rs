@@ -32,7 +32,8 @@ pub(super) fn carry_out(vm: &Vm, experiment: &Experiment, prepared: &Prepared) -
         _ => {
             let grace = Nanos((settings.grace * 1e6) as u64);
             let work = work.unwrap_or(mmap1::WORK);
-            let config = mmap1::Config { threads: tasks, work, grace, warm_up, time };
+            let switch = Nanos(experiment.machine.costs.context_switch);
+            let config = mmap1::Config { threads: tasks, work, grace, switch, warm_up, time };
             mmap1::run(&slabs, &world, &config)
         }
     };

@@ -6,8 +6,8 @@ use crate::workload::pattern::Pattern;
 use crate::workload::streams::{ReadPath, Span};
 use highwater_mm::config::Readahead;
 use highwater_mm::config::history::{
-    CacheSplit, CompactHistory, CpuPartial, DeviceLock, NodePartial, ReadaheadBy, ScanBase,
-    SlabOrder, SwapIn,
+    CacheSplit, CompactHistory, CpuPartial, DeviceLock, DirectNodes, NodePartial, ReadaheadBy,
+    ScanBase, SlabOrder, SwapIn,
 };
 use highwater_platform::Recency;
 use highwater_sim::Policy;
@@ -49,6 +49,8 @@ pub(super) const READAHEADS: Words<Readahead> = Words(&[
     ("slot", Readahead::Slot),
     ("auto", Readahead::Auto),
 ]);
+pub(super) const DIRECT_NODES: Words<DirectNodes> =
+    Words(&[("nearest", DirectNodes::Nearest), ("all", DirectNodes::All)]);
 pub(super) const READAHEAD_BYS: Words<ReadaheadBy> =
     Words(&[("threads", ReadaheadBy::Threads), ("reader", ReadaheadBy::Reader)]);
 pub(super) const SLAB_ORDERS: Words<SlabOrder> =

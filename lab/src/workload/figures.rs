@@ -271,8 +271,9 @@ pub struct SlabFigures {
 }
 
 impl SlabFigures {
-    fn of(report: &CacheReport) -> SlabFigures {
+    fn of((report, from_other): &(CacheReport, u64)) -> SlabFigures {
         let event = |event: &Event| (event.name().to_owned(), report.count(*event));
+        let other = ("alloc_from_other".to_owned(), *from_other);
         SlabFigures {
             name: report.name.clone(),
             object_bytes: report.size,
@@ -281,7 +282,7 @@ impl SlabFigures {
             pages: report.pages,
             used: report.used,
             partial: report.partial,
-            events: Event::ALL.iter().map(event).collect(),
+            events: Event::ALL.iter().map(event).chain([other]).collect(),
         }
     }
 

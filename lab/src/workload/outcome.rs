@@ -49,8 +49,9 @@ pub struct Outcome {
     pub passes: Option<Vec<Pass>>,
     /// How long a small task beside them waited for pages, in ticks, where there is one.
     pub small: Option<Histogram<u64>>,
-    /// What caches of objects held at the end, and did from the start, where there are any.
-    pub slabs: Option<Vec<CacheReport>>,
+    /// What caches of objects held at the end, and did from the start, where there are any; and
+    /// how often each refilled a CPU's list from another node.
+    pub slabs: Option<Vec<(CacheReport, u64)>>,
     /// The passes that asked for large blocks, where there are some.
     pub highalloc: Option<Vec<HighallocPass>>,
     /// What was measured meanwhile.

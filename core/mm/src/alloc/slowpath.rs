@@ -16,6 +16,8 @@ use super::{balloon, freelist};
 use crate::compact::{self, Attempt, Mode, Outcome};
 use crate::lru::Kind;
 use crate::machine::{Machine, Node, StallKind};
+#[cfg(feature = "history")]
+use crate::reclaim::scans_all_nodes;
 use crate::reclaim::{
     Evictor, Reclaimer, Throttled, evictor, settle, shrink, throttle_direct_reclaim, wake_kswapd,
 };
@@ -152,6 +154,10 @@ fn reclaim<P: Platform>(m: &Machine<P>) -> u32 {
     let target = BATCH_PAGES_MAX as u32;
     let shrink = |node| shrink(m, node, &mut Reclaimer::Direct, target);
     let mut freed = m.nodes_from(m.cpu()).map(|(_, node)| shrink(node));
+    #[cfg(feature = "history")]
+    if scans_all_nodes(m) {
+        return freed.sum();
+    }
     freed.find(|freed| *freed > 0).unwrap_or(0)
 }
 

@@ -6,7 +6,7 @@
 mod reclaim;
 mod swap;
 
-pub use reclaim::{DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, ReclaimHistory};
+pub use reclaim::{DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, DirectNodes, ReclaimHistory};
 pub use swap::{CacheSplit, DeviceLock, ScanBase, SwapHistory, SwapIn};
 
 use highwater_units::Prng;

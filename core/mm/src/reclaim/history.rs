@@ -1,6 +1,7 @@
 //! Direct reclaim of kernels that do not stop at a batch.
 
 use super::balance::Plan;
+use crate::config::history::DirectNodes;
 use crate::machine::Machine;
 use highwater_platform::Platform;
 
@@ -11,4 +12,9 @@ pub(super) fn direct_goal<P: Platform>(m: &Machine<P>, target: u32, plan: &mut P
         plan.left = plan.left.max(goal);
     }
     goal
+}
+
+/// Whether a round of direct reclaim goes on to other nodes when one has freed something.
+pub fn scans_all_nodes<P: Platform>(m: &Machine<P>) -> bool {
+    m.config.history.reclaim.direct_nodes == DirectNodes::All
 }

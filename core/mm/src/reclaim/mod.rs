@@ -45,6 +45,8 @@ mod transfers;
 mod write_queue;
 
 pub use evictor::{Evictor, evictor};
+#[cfg(feature = "history")]
+pub use history::scans_all_nodes;
 pub use kswapd::wake_kswapd;
 pub use kswapd_pool::KswapdPool;
 pub use reclaimer::Reclaimer;

@@ -126,6 +126,8 @@ impl<S: SlabPages> Slabs<S> {
             // Other nodes keep their minimum.
             let least = if step == 0 { 0 } else { cache.sizing.min_partial };
             if node.partial() > least && self.take_partial(cache, node, cpu, mine) {
+                #[cfg(feature = "history")]
+                cache.from_other.fetch_add(u64::from(step > 0), Relaxed);
                 return Refill::Done;
             }
         }

@@ -142,6 +142,9 @@ pub(super) struct Cache<P: Platform> {
     pub(super) sheaves: Option<Sheaves<P>>,
     spare: P::Lock<Vec<u32>>,
     events: Vec<[AtomicU64; EVENTS]>,
+    /// Refills from the list of a node that is not the CPU's own.
+    #[cfg(feature = "history")]
+    pub(super) from_other: AtomicU64,
 }
 
 /// Records moved between a CPU and the cache at a time.
@@ -167,6 +170,8 @@ impl<P: Platform> Cache<P> {
             sheaves,
             spare: platform.new_lock(lock_class::SLAB_RECORDS, Vec::new()),
             events: (0..cpus).map(|_| [const { AtomicU64::new(0) }; EVENTS]).collect(),
+            #[cfg(feature = "history")]
+            from_other: AtomicU64::new(0),
         }
     }
 

@@ -26,16 +26,25 @@ struct Batch {
     places: Vec<(u32, u16)>,
 }
 
+/// The objects that a CPU deferred.
+#[derive(Default)]
+struct Queue {
+    /// The oldest first.
+    batches: VecDeque<Batch>,
+    /// Objects of all batches.
+    objects: usize,
+}
+
 /// Objects that wait for the end of a grace period.
 pub(super) struct Deferred<P: Platform> {
     /// The number of grace periods that have ended.
     epoch: P::Atomic<u64>,
-    cpus: Vec<P::Lock<VecDeque<Batch>>>,
+    cpus: Vec<P::Lock<Queue>>,
 }
 
 impl<P: Platform> Deferred<P> {
     pub(super) fn new(platform: &P) -> Deferred<P> {
-        let queue = |_| platform.new_lock(lock_class::SLAB_CPU, VecDeque::new());
+        let queue = |_| platform.new_lock(lock_class::SLAB_CPU, Queue::default());
         Deferred { epoch: Atomic::new(0), cpus: (0..platform.cpus()).map(queue).collect() }
     }
 
@@ -44,14 +53,15 @@ impl<P: Platform> Deferred<P> {
         let epoch = self.epoch.load(Acquire);
         let mut queue = self.cpus[usize::from(cpu().0)].lock();
         queue.visits(1);
-        match queue.back_mut() {
+        queue.objects += 1;
+        match queue.batches.back_mut() {
             Some(last) if last.epoch == epoch && last.places.len() < BATCH => {
                 last.places.push(place);
             }
             _ => {
                 let mut places = Vec::with_capacity(BATCH);
                 places.push(place);
-                queue.push_back(Batch { epoch, places });
+                queue.batches.push_back(Batch { epoch, places });
             }
         }
     }
@@ -66,28 +76,41 @@ impl<P: Platform> Deferred<P> {
         self.epoch.load(Acquire)
     }
 
-    /// Removes a CPU's oldest batch, if no thread can read its objects at `epoch`.
-    pub(super) fn pop_expired(&self, cpu: CpuId, epoch: u64) -> Option<Vec<(u32, u16)>> {
+    /// The number of objects on a CPU's queue.
+    pub(super) fn len(&self, cpu: CpuId) -> usize {
+        self.cpus[usize::from(cpu.0)].lock().objects
+    }
+
+    /// Removes up to `most` objects of a CPU's oldest batch, if no thread can read them at `epoch`.
+    pub(super) fn pop_expired(
+        &self,
+        cpu: CpuId,
+        epoch: u64,
+        most: usize,
+    ) -> Option<Vec<(u32, u16)>> {
         let mut queue = self.cpus[usize::from(cpu.0)].lock();
-        let expired = queue.front().is_some_and(|batch| batch.epoch + 2 <= epoch);
-        if !expired {
-            return None;
-        }
-        queue.pop_front().map(|batch| batch.places)
+        let batch = queue.batches.front_mut().filter(|batch| batch.epoch + 2 <= epoch)?;
+        let places = if batch.places.len() > most {
+            batch.places.drain(..most).collect()
+        } else {
+            queue.batches.pop_front()?.places
+        };
+        queue.objects -= places.len();
+        Some(places)
     }
 
     /// Removes all batches, a CPU at a time, and calls `free` with the objects of each.
     pub(super) fn drain(&self, free: impl Fn(&[(u32, u16)])) {
         for cpu in &self.cpus {
-            let batches = std::mem::take(&mut *cpu.lock());
-            batches.iter().for_each(|batch| free(&batch.places));
+            let queue = std::mem::take(&mut *cpu.lock());
+            queue.batches.iter().for_each(|batch| free(&batch.places));
         }
     }
 
     /// Calls `found` with every waiting object.
     pub(super) fn each(&self, mut found: impl FnMut(u32, u16)) {
         for cpu in &self.cpus {
-            for batch in cpu.lock().iter() {
+            for batch in &cpu.lock().batches {
                 batch.places.iter().for_each(|(id, index)| found(*id, *index));
             }
         }

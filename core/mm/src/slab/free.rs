@@ -61,13 +61,18 @@ impl<S: SlabPages> Slabs<S> {
         self.deferred.end_grace_period();
     }
 
-    /// Frees deferred objects of this CPU whose grace period has ended, oldest first, in batches
-    /// until there are `count`; returns how many.
+    /// The number of this CPU's deferred objects, whether or not their grace period has ended.
+    pub fn deferred_here(&self) -> usize {
+        self.deferred.len(self.platform().cpu())
+    }
+
+    /// Frees up to `count` deferred objects of this CPU whose grace period has ended, oldest first;
+    /// returns how many.
     pub fn free_expired(&self, count: usize) -> usize {
         let (epoch, cpu) = (self.deferred.epoch(), self.platform().cpu());
         let mut freed = 0;
         while freed < count
-            && let Some(places) = self.deferred.pop_expired(cpu, epoch)
+            && let Some(places) = self.deferred.pop_expired(cpu, epoch, count - freed)
         {
             freed += places.len();
             self.put_back(&places);

@@ -1,11 +1,14 @@
 //! Sizing rules that do not follow from the number of CPUs: Linux 6.5, and the patches of 2023
-//! against contention on list_lock.
+//! against contention on list_lock. And what their experiment counts.
 
+use super::Slabs;
 use super::sizing::{
     NODE_PARTIAL_BASE, ORDER_MAX_BASE, ORDER_MAX_LARGE, Rules, node_partial, objects_base,
     objects_large,
 };
+use super::source::SlabPages;
 use crate::config::history::{CpuPartial, NodePartial, SlabHistory, SlabOrder};
+use std::sync::atomic::Ordering::Relaxed;
 
 impl Rules {
     /// These rules with those that the settings fix.
@@ -31,6 +34,13 @@ impl Rules {
             Some(NodePartial::Cpus) => self.node_partial = node_partial(cpus, nodes),
         }
         self
+    }
+}
+
+impl<S: SlabPages> Slabs<S> {
+    /// How often each cache refilled a CPU's list from a node that is not the CPU's own.
+    pub fn from_other_nodes(&self) -> Vec<u64> {
+        self.caches().map(|cache| cache.from_other.load(Relaxed)).collect()
     }
 }
 

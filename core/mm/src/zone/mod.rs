@@ -163,6 +163,8 @@ impl<P: Platform> Zone<P> {
         let spare = || self.free_frames().saturating_sub(mark) as usize;
         match mine.source(&self.limits(), wanted, level, spare) {
             Source::List => {}
+            #[cfg(feature = "history")]
+            Source::Denied => return FrameList::default(),
             Source::Buddy { frames } => {
                 // Single frames come from gaps; larger blocks are left to allocations of several.
                 let together = if wanted > 1 { frames } else { 1 };

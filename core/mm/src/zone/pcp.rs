@@ -151,7 +151,7 @@ impl CpuFrames {
     ) -> Source {
         #[cfg(feature = "history")]
         if let ListRule::Fixed { .. } = limits.rule {
-            return fixed_source(limits, self.frames.len(), wanted, spare());
+            return fixed_source(limits, self.frames.len(), wanted, (level, spare()));
         }
         let list = &self.frames;
         let newest = &list[list.len().saturating_sub(wanted)..];
@@ -211,12 +211,25 @@ pub(super) enum Source {
         /// How many to add.
         frames: usize,
     },
+    /// From nowhere: the zone is at its watermark.
+    #[cfg(feature = "history")]
+    Denied,
 }
 
-/// Where an allocation takes `wanted` frames from a list of fixed size that has `held`: whole
-/// batches are added when it has too few, as single allocations would add them.
+/// Where an allocation takes `wanted` frames from a list of fixed size that has `held`, while the
+/// zone has `spare` frames above a watermark. Whole batches are added when the list has too few, as
+/// single allocations would add them. The kernel compares the zone with the watermark first
+/// (get_page_from_freelist), so at the watermark the list does not help.
 #[cfg(feature = "history")]
-fn fixed_source(limits: &Limits, held: usize, wanted: usize, spare: usize) -> Source {
+fn fixed_source(
+    limits: &Limits,
+    held: usize,
+    wanted: usize,
+    (level, spare): (Level, usize),
+) -> Source {
+    if spare == 0 && level != Level::Nothing {
+        return Source::Denied;
+    }
     let missing = wanted.saturating_sub(held).next_multiple_of(limits.batch).min(spare);
     if missing == 0 { Source::List } else { Source::Buddy { frames: missing } }
 }
@@ -315,17 +328,22 @@ mod tests {
         let limits = Limits::new(ListRule::Fixed { batch: 31 }, 0, 0, 1);
         assert_eq!((limits.batch, limits.high), (31, 186));
         let frames = |frames| Source::Buddy { frames };
-        // Held, wanted, spare.
+        let (low, none) = (Level::Low, Level::Nothing);
+        // Held, wanted, level, spare.
         let table = [
-            (0, 1, 1000, frames(31)),
-            (31, 31, 1000, Source::List),
-            (31, 32, 1000, frames(31)),
-            (0, 32, 1000, frames(62)),
-            (0, 32, 40, frames(40)),
-            (0, 1, 0, Source::List),
+            (0, 1, low, 1000, frames(31)),
+            (31, 31, low, 1000, Source::List),
+            (31, 32, low, 1000, frames(31)),
+            (0, 32, low, 1000, frames(62)),
+            (0, 32, low, 40, frames(40)),
+            (31, 1, low, 1, Source::List),
+            (31, 1, low, 0, Source::Denied),
+            (31, 1, none, 0, Source::List),
+            (0, 1, none, 0, Source::List),
         ];
-        for (held, wanted, spare, expected) in table {
-            assert_eq!(fixed_source(&limits, held, wanted, spare), expected, "{wanted} of {held}");
+        for (held, wanted, level, spare, expected) in table {
+            let source = fixed_source(&limits, held, wanted, (level, spare));
+            assert_eq!(source, expected, "{wanted} of {held}, {spare} above {level:?}");
         }
     }
 

@@ -2,7 +2,9 @@
 //! that runs differ in kind (swarm testing; Groce et al., 2012).
 
 use highwater_mm::SPACES_MAX;
-use highwater_mm::config::history::{CompactHistory, ReadaheadBy, ReclaimHistory, SwapHistory};
+use highwater_mm::config::history::{
+    CompactHistory, DirectNodes, ReadaheadBy, ReclaimHistory, SwapHistory,
+};
 use highwater_mm::config::{Config, FILE_WINDOW_MAX, KhugepagedConfig, KswapdThreads, Readahead};
 use highwater_mm::inspect::ORDER_MAX;
 use highwater_units::{LARGE_PAGES, Nanos, Order, Prng};
@@ -326,6 +328,9 @@ fn draw_config(random: &mut Prng, frames: u64) -> Config {
     let mut apart = Prng::new(random.clone().below(u64::MAX) ^ 0xd1ec);
     usual.history.reclaim.direct_reclaim = ReclaimHistory::draw_direct_reclaim(&mut apart);
     usual.history.pcp_batch = apart.percent(25).then(|| 1 + apart.below(63) as u16);
+    if apart.percent(25) {
+        usual.history.reclaim.direct_nodes = DirectNodes::All;
+    }
     if random.percent(50) {
         return usual;
     }

@@ -76,6 +76,7 @@ fn measure<S: SlabPages, W: World>(
         after: Snapshot::empty(),
         locks: Some(after.locks.since(&before.locks)),
     };
+    let caches = slabs.report().into_iter().zip(slabs.from_other_nodes()).collect();
     let done = Outcome::new(Tally::sum(tallies.into_iter().flatten()), measured);
-    Outcome { pages: slabs.pages(), threads, slabs: Some(slabs.report()), ..done }
+    Outcome { pages: slabs.pages(), threads, slabs: Some(caches), ..done }
 }

@@ -9,12 +9,24 @@ pub struct ReclaimHistory {
     /// [`DIRECT_RECLAIM_MIN`] to [`DIRECT_RECLAIM_MAX`]. The kernel scans 1/4096 of the lists even
     /// if it has a batch sooner: 24,192 pages of 378 GiB.
     pub direct_reclaim: u32,
+    /// The nodes that a round of direct reclaim scans.
+    pub direct_nodes: DirectNodes,
     /// Whether refaults are noted: evicted files' pages leave shadow entries, and refaults add to
     /// the cost of their kind.
     pub shadows: bool,
     /// Whether threads that allocate evict while no CPU idles and swap is in memory. The kernel's
     /// wake kswapd.
     pub kswapd_yields: bool,
+}
+
+/// The nodes that a round of direct reclaim scans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectNodes {
+    /// The nearest one from which something can be freed.
+    #[default]
+    Nearest,
+    /// Each node, as the kernel's shrink_zones.
+    All,
 }
 
 /// Least [`ReclaimHistory::direct_reclaim`].
@@ -36,6 +48,11 @@ impl ReclaimHistory {
 
 impl Default for ReclaimHistory {
     fn default() -> ReclaimHistory {
-        ReclaimHistory { direct_reclaim: DIRECT_RECLAIM_MIN, shadows: true, kswapd_yields: true }
+        ReclaimHistory {
+            direct_reclaim: DIRECT_RECLAIM_MIN,
+            direct_nodes: DirectNodes::Nearest,
+            shadows: true,
+            kswapd_yields: true,
+        }
     }
 }
