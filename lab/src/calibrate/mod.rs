@@ -6,7 +6,7 @@
 //!    v
 //! Search (search, surrogate) at a coarse scale, then at a fine one ──> Found: best, ends
 //!    v
-//! Calibration (report): residuals, what the base allows, ratios predicted at best and at all ends
+//! Calibration (report): residuals, what the base allows, and changes that follow: an interval
 //! ```
 //! Tables of what came after a base are never parsed: `reproduce` does not hand them out.
 

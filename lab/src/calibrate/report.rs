@@ -90,8 +90,7 @@ impl Calibration {
     /// For people.
     pub fn text(&self) -> String {
         let mut text = format!(
-            "{}: {} points at scale {} and coarser, which fit if no base value is more than {:.1} % \
-             off\n\n",
+            "{}: {} points at scale {} and coarser, which fit if no base value is {:.1} % off\n\n",
             self.machine,
             self.simulations,
             self.scale,
