@@ -10,6 +10,7 @@ PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
 .PHONY: help build lab install install-c c c-files test test-modes test-programs demo
 .PHONY: bench bench-arrays bench-array-libraries bench-examples bench-forks bench-programs
+.PHONY: reproduction
 .PHONY: python python-types package venv tools clean
 .PHONY: deb tarball test-packages test-kernels soak book
 
@@ -27,6 +28,8 @@ help:
 	@echo "make python-types"
 	@echo "              mypy on the package and its stubs"
 	@echo "make lab      highwater-lab: benchmarks, simulated machines, published experiments"
+	@echo "make reproduction"
+	@echo "              the tables of docs/reproduction.md, from committed results"
 	@echo "make bench    what a page fault costs, beside the kernel's swap on zram (10 minutes)"
 	@echo "make bench-arrays"
 	@echo "              NumPy on 512 MiB in 128 MiB, beside numpy.memmap (3 minutes)"
@@ -189,6 +192,11 @@ demo:
 # does nothing else.
 bench: lab
 	$(HIGHWATER_LAB) bench faults
+
+# The tables of docs/reproduction.md, from committed results.
+reproduction: lab
+	$(HIGHWATER_LAB) page docs/reproduction.md --results lab/reproduce/results.json \
+		$(patsubst %,--calibration %,$(wildcard lab/reproduce/calibrations/*.json))
 
 # OPTIONS as in demo/arrays.py. Needs root for the limits.
 bench-arrays: package

@@ -7,11 +7,15 @@
 //! report/    measurements as text: units, lock tables
 //! machines   what can be simulated
 //! simulate/  workloads on simulated machines: settings, a run and its figures
+//! calibrate/ costs of these machines, derived from published values of bases
 //! reproduce/ published experiments on simulated machines, beside the published values
+//! page/      tables of results inside a page of documentation
 //! swarm/     the whole manager on simulated machines that a seed draws
 //! ```
 
+pub mod calibrate;
 pub mod machines;
+pub mod page;
 pub mod peer;
 pub mod report;
 pub mod reproduce;

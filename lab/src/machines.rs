@@ -18,9 +18,14 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }
 
+/// The text of a machine's file.
+pub fn text(name: &str) -> Option<&'static str> {
+    FILES.iter().find(|(other, _)| *other == name).map(|(_, text)| *text)
+}
+
 /// A machine by name.
 pub fn find(name: &str) -> Option<Machine> {
-    let (_, text) = FILES.iter().find(|(other, _)| *other == name)?;
+    let text = text(name)?;
     Some(Machine::load(text).expect("the files are sound: a test loads them all"))
 }
 

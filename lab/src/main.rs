@@ -4,14 +4,16 @@
 //! commands/bench.rs      workloads on this machine, beside the kernel's ways
 //! commands/simulate.rs   workloads on simulated machines
 //! commands/swarm.rs      random runs on simulated machines, with every check
+//! commands/calibrate.rs  costs of simulated machines, from published values of bases
 //! commands/reproduce.rs  published experiments, beside the published values
+//! commands/page.rs       their results as tables inside a page of documentation
 //! ```
 //! `highwater` (front/cli) is the product; this program is for its developers.
 
 mod commands;
 
 use clap::{Parser, Subcommand};
-use commands::{bench, reproduce, simulate, swarm};
+use commands::{bench, calibrate, page, reproduce, simulate, swarm};
 use std::process::ExitCode;
 
 /// Measures Highwater, and runs it on simulated machines.
@@ -27,7 +29,9 @@ enum Command {
     Bench(bench::BenchArgs),
     Simulate(Box<simulate::Simulate>),
     Swarm(swarm::Swarm),
+    Calibrate(calibrate::Calibrate),
     Reproduce(reproduce::Reproduce),
+    Page(page::Page),
 }
 
 fn main() -> ExitCode {
@@ -35,7 +39,9 @@ fn main() -> ExitCode {
         Command::Bench(bench) => Ok(bench::run(bench)),
         Command::Simulate(simulate) => simulate.execute(),
         Command::Swarm(swarm) => Ok(swarm.execute()),
+        Command::Calibrate(calibrate) => calibrate.execute(),
         Command::Reproduce(reproduce) => reproduce.execute(),
+        Command::Page(page) => page.execute(),
     })
 }
 

@@ -26,9 +26,26 @@ fn what_cannot_be_run_says_what_can() {
         (&["swap-1999"][..], "use swap-2016, swap-2020"),
         (&["swap-2020", "--scale", "0"], "see 'highwater-lab help'"),
         (&["swap-2020", "--plot", "/nonexistent/plot.svg"], "name a file"),
+        (&["all", "--plot", "plot.svg"], "name it instead of 'all'"),
+        (&["all", "--json", "/dev/null/results"], "give --json a new file"),
     ] {
         let (status, printed) = reproduce(args);
         assert_eq!(status, Some(2), "{printed}");
         assert!(printed.contains(remedy) && printed.lines().count() == 1, "{printed}");
     }
+}
+
+/// A file that holds something else stays as it is.
+#[test]
+fn results_are_not_written_over_other_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("results.json");
+    std::fs::write(&file, "something else").unwrap();
+    let (status, printed) = reproduce(&["compaction-2012", "--json", file.to_str().unwrap()]);
+    assert_eq!(status, Some(2), "{printed}");
+    assert!(
+        printed.contains("give --json a new file") && printed.lines().count() == 1,
+        "{printed}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "something else");
 }

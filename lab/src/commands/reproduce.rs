@@ -2,54 +2,107 @@
 //! published.
 //!
 //! ```text
-//! name ── lab::reproduce ──> runs: base, improved, beyond ──> table, or JSON rows; plot
+//! name, or all ── lab::reproduce ──> runs: base, improved, beyond ──> table, JSON, plot
+//!                    ^ FILE.runs: figures of runs that ended
 //! ```
 //! Exit status: 0, 1 if a run failed, 2 if it cannot be run.
 
 use super::files::{create, failed, refusal, write};
+use super::progress::Progress;
 use clap::Args;
-use highwater_command::{Refusal, print, say};
+use highwater_command::{Refusal, print};
 use highwater_lab::report::latency::bars;
 use highwater_lab::report::plot::Plot;
-use highwater_lab::reproduce::{self, Curves, Experiment, Options, Reproduced, table};
+use highwater_lab::reproduce::{
+    self, Curves, Experiment, Kept, Options, Reproduced, Results, table,
+};
 use highwater_lab::simulate::RunError;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// What stands for all published experiments.
+const ALL: &str = "all";
 
 /// Run a published experiment on a simulated machine, beside the published values
 #[derive(Debug, Args)]
 #[command(after_help = experiments())]
 pub(crate) struct Reproduce {
-    /// Which one
+    /// Which one, or all that have published values
     #[arg(value_parser = experiment)]
-    experiment: &'static Experiment,
+    experiment: Choice,
     /// What memory and devices are divided by [default: the least this machine has memory for]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     scale: Option<u64>,
-    /// Runs of each variant, with as many seeds: medians, and in the table the least and the most
+    /// Runs of each variant, with as many seeds: medians, with the least and the most
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=99))]
     seeds: u64,
-    /// Print JSON instead of a table: an array of rows
-    #[arg(long)]
-    json: bool,
+    /// Also write the results to FILE, beside those of other experiments in it. Figures of runs
+    /// that ended are kept in FILE.runs: if it is interrupted, repeat the command to continue
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// Plot throughput against the number of processes, as SVG: takes a run for each; of tables
     /// also system CPU and direct reclaims, in FILE-system.svg and FILE-stalls.svg
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
 
+/// Which experiments to run.
+#[derive(Clone, Copy, Debug)]
+enum Choice {
+    One(&'static Experiment),
+    All,
+}
+
 /// The experiments, for --help.
 fn experiments() -> String {
-    let lines = reproduce::ALL.iter().map(|e| format!("\n  {:12} {}", e.name, e.about));
+    let lines = reproduce::ALL.iter().map(|e| format!("\n  {:14} {}", e.name, e.about));
     lines.fold("Experiments:".to_owned(), |text, line| text + &line)
 }
 
-fn experiment(name: &str) -> Result<&'static Experiment, String> {
-    let names: Vec<&str> = reproduce::ALL.iter().map(|experiment| experiment.name).collect();
-    reproduce::find(name).ok_or_else(|| format!("use {}", names.join(", ")))
+fn experiment(name: &str) -> Result<Choice, String> {
+    if name == ALL {
+        return Ok(Choice::All);
+    }
+    let names = reproduce::ALL.iter().map(|experiment| experiment.name);
+    let names: Vec<&str> = names.chain([ALL]).collect();
+    let found = reproduce::find(name).map(Choice::One);
+    found.ok_or_else(|| format!("use {}", names.join(", ")))
+}
+
+/// Results in a file, and the runs that ended for it.
+struct Store {
+    path: PathBuf,
+    results: Results,
+    kept: Kept,
+}
+
+impl Store {
+    fn open(path: PathBuf) -> Result<Store, Refusal> {
+        let refused = |of: &Path, error: &dyn std::fmt::Display| {
+            let what = format!("'{}' cannot be used for results: {error}", of.display());
+            Refusal::new(what, "give --json a new file in a directory that is writable")
+        };
+        let results = match std::fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).map_err(|error| refused(&path, &error))?,
+            Err(error) if error.kind() == ErrorKind::NotFound => Results::default(),
+            Err(error) => return Err(refused(&path, &error)),
+        };
+        let mut runs = path.clone().into_os_string();
+        runs.push(".runs");
+        let runs = PathBuf::from(runs);
+        let kept = Kept::open(&runs).map_err(|error| refused(&runs, &error))?;
+        Ok(Store { path, results, kept })
+    }
+
+    /// Replaces the file as a whole, so that it is never half written.
+    fn write(&self) -> std::io::Result<()> {
+        let new = self.path.with_extension("new");
+        std::fs::write(&new, self.results.text())?;
+        std::fs::rename(new, &self.path)
+    }
 }
 
 /// For people.
@@ -77,26 +130,41 @@ fn draw(path: &Path, first: File, plots: &[(String, Plot)]) -> Result<(), Refusa
 impl Reproduce {
     /// Runs the subcommand.
     pub(crate) fn execute(self) -> Result<ExitCode, Refusal> {
-        let first = self.plot.as_deref().map(create).transpose()?;
+        let experiments: Vec<&Experiment> = match self.experiment {
+            Choice::One(experiment) => vec![experiment],
+            Choice::All if self.plot.is_some() => {
+                return Err(Refusal::new(
+                    "--plot is of one experiment",
+                    "name it instead of 'all'",
+                ));
+            }
+            Choice::All => reproduce::published().collect(),
+        };
+        let mut first = self.plot.as_deref().map(create).transpose()?;
+        let mut store = self.json.map(Store::open).transpose()?;
         let curves = if first.is_some() { Curves::Plot } else { Curves::Skip };
-        let options = Options { scale: self.scale, seeds: self.seeds, curves };
-        let progress = |name: &str, tasks| match tasks {
-            1 => say(format_args!("{name}, 1 task")),
-            tasks => say(format_args!("{name}, {tasks} tasks")),
-        };
-        let reproduced = match self.experiment.reproduce(options, progress) {
-            Ok(reproduced) => reproduced,
-            Err(RunError::Setup(bad)) => return Err(refusal(bad)),
-            Err(error) => return Ok(failed(&error)),
-        };
-        if let Some((path, first)) = self.plot.as_deref().zip(first) {
-            draw(path, first, &reproduced.plots)?;
+        let progress = Progress::start(&experiments, self.seeds);
+        for experiment in experiments {
+            let kept = store.as_ref().map(|store| &store.kept);
+            let options = Options { scale: self.scale, seeds: self.seeds, curves, kept };
+            let result = experiment.reproduce(options, |event| progress.show(experiment, event));
+            let reproduced = match result {
+                Ok(reproduced) => reproduced,
+                Err(RunError::Setup(bad)) => return Err(refusal(bad)),
+                Err(error) => return Ok(failed(&error)),
+            };
+            if let Some((path, first)) = self.plot.as_deref().zip(first.take()) {
+                draw(path, first, &reproduced.plots)?;
+            }
+            if let Some(store) = &mut store {
+                store.results.put(experiment.name, self.seeds, &reproduced);
+                if let Err(error) = store.write() {
+                    let what = format!("'{}' cannot be written: {error}", store.path.display());
+                    return Err(Refusal::new(what, "make room and repeat the command"));
+                }
+            }
+            progress.suspend(|| print(format_args!("{}\n", text(&reproduced))));
         }
-        let text = if self.json {
-            serde_json::to_string_pretty(&reproduced.rows).expect("rows have text keys")
-        } else {
-            text(&reproduced)
-        };
-        Ok(print(format_args!("{text}\n")))
+        Ok(ExitCode::SUCCESS)
     }
 }

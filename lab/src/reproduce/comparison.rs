@@ -1,13 +1,14 @@
-//! Each variant beside the base: quantities and their changes, and curves over numbers of tasks.
+//! Each variant beside the base: quantities and their ratios, and curves over numbers of tasks.
 
-use super::rows::{Role, Row, Values, percent};
+use super::options::{Event, Options};
+use super::rows::{Row, Values, ratio};
 use super::runs::Measured;
-use super::study::{Compared, Known, Quantity, Study, Variant};
+use super::study::{Quantity, Study, Variant};
 use crate::report::plot::{Plot, Series};
 use crate::simulate::RunError;
 
 impl Study {
-    /// The base's quantities, then each variant's with their changes.
+    /// The base's quantities, then each variant's with their ratios to the base's.
     pub(super) fn comparison(&self, all: &[Measured]) -> Vec<Row> {
         let (base, others) = all.split_first().expect("a study has a base");
         let of_base = self.quantities.iter().map(|quantity| {
@@ -20,30 +21,27 @@ impl Study {
         of_base.chain(of_others).collect()
     }
 
-    /// A quantity of a variant, and its change from the base.
+    /// A quantity of a variant, and its ratio to the base's.
     fn changed(&self, quantity: &Quantity, base: &Measured, measured: &Measured) -> Vec<Row> {
         let variant = measured.variant;
         let published = self.published(variant, quantity, measured.tasks);
         let value = row(variant, quantity, published, measured.values(quantity));
-        let change = match (quantity.compared, variant.known) {
-            (Compared::Never | Compared::Ratio, _) => return vec![value],
-            (Compared::PublishedPercent(name), Known::Published) => {
-                variant.table().value(name, variant.column)
-            }
-            (Compared::Percent | Compared::PublishedPercent(_), _) => {
-                let was = self.published(base.variant, quantity, base.tasks);
-                was.zip(published).and_then(|(was, is)| percent(was, is))
-            }
-        };
-        let change = measured.compared(base, quantity, percent).map(|values| Row {
-            unit: "percent".into(),
-            role: Role::Change,
-            published: change,
-            measured: values.median,
-            spread: values.spread,
-            ..value.clone()
-        });
+        let change = self.change(quantity, base, measured, &value);
         [Some(value), change].into_iter().flatten().collect()
+    }
+
+    /// The ratio of a quantity to the base's, if it is compared.
+    pub(super) fn change(
+        &self,
+        quantity: &Quantity,
+        base: &Measured,
+        measured: &Measured,
+        value: &Row,
+    ) -> Option<Row> {
+        let published = self.published_ratio(quantity, base.variant, measured.variant, base.tasks);
+        let is_shown = quantity.is_compared() || published.is_some();
+        let ratio = measured.compared(base, quantity, ratio).filter(|_| is_shown)?;
+        Some(value.change(published, ratio))
     }
 
     /// The first quantity of variants that have a curve, by number of tasks: as a plot and as rows.
@@ -51,7 +49,8 @@ impl Study {
         &self,
         scale: u64,
         all: &[Measured],
-        progress: &impl Fn(&str, usize),
+        options: Options<'_>,
+        progress: &impl Fn(Event<'_>),
     ) -> Result<(Plot, Vec<Row>), RunError> {
         let quantity = self.quantities.first().expect("a study measures something");
         let (mut series, mut rows) = (Vec::new(), Vec::new());
@@ -62,7 +61,8 @@ impl Study {
                 let value = if tasks == measured.tasks {
                     measured.first(quantity)
                 } else {
-                    self.runs(variant, tasks, scale, 1, progress)?.first(quantity)
+                    let once = Options { seeds: 1, ..options };
+                    self.runs(variant, tasks, scale, once, progress)?.first(quantity)
                 };
                 points.push((tasks as f64, value));
                 rows.push(point(variant, quantity, tasks, value));
@@ -81,12 +81,9 @@ impl Study {
 
 /// A point of a curve.
 fn point(variant: &Variant, quantity: &Quantity, tasks: usize, value: f64) -> Row {
-    let processes = if tasks == 1 { "process" } else { "processes" };
-    let name = format!("{}, {tasks} {processes}", quantity.name);
-    Row { quantity: name, ..row(variant, quantity, None, Values::exactly(value)) }
+    row(variant, quantity, None, Values::exactly(value)).with(tasks)
 }
 
 fn row(variant: &Variant, quantity: &Quantity, published: Option<f64>, values: Values) -> Row {
-    let (experiment, name) = (variant.name.into(), quantity.name.into());
-    Row::new(experiment, name, quantity.unit, variant.role, published, values)
+    Row::new(variant.name, quantity.name, quantity.unit, variant.role, published, values)
 }

@@ -1,8 +1,9 @@
 //! A published experiment: runs its studies and collects rows, plots and conditions.
 
+use super::options::{Curves, Event, Options};
 use super::rows::Row;
 use super::runs::Measured;
-use super::study::{Latency, Presentation, Study};
+use super::study::{Known, Latency, Presentation, Study};
 use crate::report::latency::LatencyBucket;
 use crate::report::plot::Plot;
 use crate::report::simulation;
@@ -19,28 +20,8 @@ pub struct Experiment {
     pub studies: &'static [Study],
 }
 
-/// How to run an experiment.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Divisor of memory and devices; `None` for the first that fits into this machine's memory.
-    pub scale: Option<u64>,
-    /// Runs of each variant, with seeds 1, 2, ...; rows have the medians.
-    pub seeds: u64,
-    /// Whether to make plots, from runs with the first seed.
-    pub curves: Curves,
-}
-
-/// Whether to make plots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Curves {
-    /// Rows only.
-    Skip,
-    /// Plots too, and the further runs that they take.
-    Plot,
-}
-
 /// The results.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Reproduced {
     /// Published and measured values, side by side.
     pub rows: Vec<Row>,
@@ -50,27 +31,49 @@ pub struct Reproduced {
     pub conditions: Vec<String>,
     /// Histograms of access latencies, by variant.
     pub latency: Vec<(String, Vec<LatencyBucket>)>,
+    /// Simulations, without those for plots.
+    pub runs: usize,
+    /// What they took of the host's time, one after the other.
+    pub seconds: f64,
 }
 
 impl Experiment {
-    /// Runs all studies. `progress` gets a line and a number of tasks as runs begin and end.
+    /// Whether a document has values to compare with.
+    pub fn is_published(&self) -> bool {
+        let mut variants = self.studies.iter().flat_map(|study| study.variants);
+        variants.any(|variant| variant.known == Known::Published)
+    }
+
+    /// How many simulations it takes, without those for plots.
+    pub fn runs(&self, seeds: u64) -> usize {
+        let runs = |study: &Study| -> usize {
+            study.variants.iter().map(|variant| study.tasks_of(variant).len()).sum()
+        };
+        self.studies.iter().map(runs).sum::<usize>() * seeds.max(1) as usize
+    }
+
+    /// Runs all studies.
     ///
     /// # Errors
     /// This machine has too little memory for any of the scales, or a run fails.
     pub fn reproduce(
         &self,
-        options: Options,
-        progress: impl Fn(&str, usize) + Sync,
+        options: Options<'_>,
+        progress: impl Fn(Event<'_>) + Sync,
     ) -> Result<Reproduced, RunError> {
         let mut all = Reproduced::default();
         for study in self.studies {
             let scale = options.scale.map_or_else(|| study.scale(), Ok).map_err(RunError::Setup)?;
-            let measured = study.measure(scale, options.seeds, &progress)?;
+            let measured = study.measure(scale, options, &progress)?;
+            for figures in measured.iter().flat_map(|measured| &measured.runs) {
+                all.runs += 1;
+                all.seconds += figures.cost.real_seconds;
+            }
             match study.presentation {
                 Presentation::Comparison(latency) => {
                     all.compare(study, latency, &measured);
                     if options.curves == Curves::Plot && all.plots.is_empty() {
-                        let (plot, points) = study.curves(scale, &measured, &progress)?;
+                        let (plot, points) = study.curves(scale, &measured, options, &progress)?;
                         all.rows.extend(points);
                         all.plots.push((String::new(), plot));
                     }

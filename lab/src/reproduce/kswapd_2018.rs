@@ -31,10 +31,10 @@ const SCALE: u64 = 256;
 /// Pages of a direct reclaim: published, and here, by `direct_reclaim` of both nodes.
 const STALL_PAGES: [f64; 2] = [24_192.0, 5_518.0];
 
-const DIRECT: &str = include_str!("../../reproduce/published/kswapd-2018-direct-io.csv");
-const NO_RECLAIM: &str = include_str!("../../reproduce/published/kswapd-2018-no-reclaim.csv");
-const ONE: &str = include_str!("../../reproduce/published/kswapd-2018-1-thread.csv");
-const FOUR: &str = include_str!("../../reproduce/published/kswapd-2018-4-threads.csv");
+const DIRECT: &str = include_str!("../../reproduce/published/base/kswapd-2018-direct-io.csv");
+const NO_RECLAIM: &str = include_str!("../../reproduce/published/base/kswapd-2018-no-reclaim.csv");
+const ONE: &str = include_str!("../../reproduce/published/base/kswapd-2018-1-thread.csv");
+const FOUR: &str = include_str!("../../reproduce/published/improved/kswapd-2018-4-threads.csv");
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "kswapd-2018",
@@ -159,7 +159,7 @@ const THROUGHPUT: Quantity = Quantity {
     name: "throughput",
     unit: "KB/s",
     published: &["throughput_kB_per_s"],
-    compared: Compared::Percent,
+    compared: Compared::Always,
     take: |run| run.figures.tasks.map_or(0.0, |tasks| tasks.sum_kib_per_s),
     plot: Some(""),
     ..Quantity::DEFAULT

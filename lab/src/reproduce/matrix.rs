@@ -1,7 +1,7 @@
-//! Each variant's quantities, some as a ratio to the base's. Where values were published, a row
+//! Each variant's quantities and their ratios to the base's. Where values were published, a row
 //! counts how many pairs of variants are in the published order.
 
-use super::rows::{Role, Row};
+use super::rows::{Role, Row, Values, ratio};
 use super::runs::Measured;
 use super::study::{Compared, Quantity, Study};
 use crate::report::plot::{Plot, Series};
@@ -9,30 +9,8 @@ use crate::report::plot::{Plot, Series};
 impl Study {
     /// All rows of experiment `name`.
     pub(super) fn matrix(&self, name: &str, all: &[Measured]) -> Vec<Row> {
-        let of = |measured| {
-            self.quantities.iter().flat_map(move |quantity| self.ratio(quantity, &all[0], measured))
-        };
         let orders = self.quantities.iter().filter_map(|quantity| self.order(name, quantity, all));
-        all.iter().flat_map(of).chain(orders).collect()
-    }
-
-    /// A quantity of a variant, and its ratio to the base's.
-    fn ratio(&self, quantity: &Quantity, base: &Measured, measured: &Measured) -> Vec<Row> {
-        let variant = measured.variant;
-        let row = |name: String, unit: &str, published, values| {
-            Row::new(variant.name.into(), name, unit, variant.role, published, values)
-        };
-        let known = |of: &Measured| self.published(of.variant, quantity, of.tasks);
-        let published = known(measured);
-        let values = measured.values(quantity);
-        let mut rows = vec![row(quantity.name.into(), quantity.unit, published, values)];
-        if quantity.compared == Compared::Ratio && variant.role != Role::Base {
-            let published = published.zip(known(base)).and_then(|(is, was)| part(was, is));
-            let name = format!("{}, of {}'s", quantity.name, base.variant.column);
-            let ratio = measured.compared(base, quantity, part);
-            rows.extend(ratio.map(|values| row(name, "part", published, values)));
-        }
-        rows
+        self.comparison(all).into_iter().chain(orders).collect()
     }
 
     /// How many pairs of variants are in the published order; `None` if nothing was published.
@@ -43,15 +21,8 @@ impl Study {
         };
         let values: Vec<(f64, f64)> = all.iter().filter_map(value).collect();
         let (pairs, alike) = ordered(&values);
-        (pairs > 0).then(|| Row {
-            experiment: name.into(),
-            quantity: format!("{}: pairs in order", quantity.name),
-            unit: "pairs".into(),
-            role: Role::Change,
-            published: Some(f64::from(pairs)),
-            measured: f64::from(alike),
-            spread: None,
-        })
+        let (all, alike) = (Some(f64::from(pairs)), Values::exactly(f64::from(alike)));
+        (pairs > 0).then(|| Row::new(name, quantity.name, "pairs", Role::Order, all, alike))
     }
 
     /// The named quantities, numbered from 1, with a curve for each variant.
@@ -74,7 +45,7 @@ impl Study {
     /// Ratios to the base, measured and published; variants are numbered from 1.
     pub(super) fn ratios_plot(&self, all: &[Measured]) -> Plot {
         let mut series = Vec::new();
-        for quantity in self.quantities.iter().filter(|q| q.compared == Compared::Ratio) {
+        for quantity in self.quantities.iter().filter(|q| q.compared == Compared::Plotted) {
             let measured = ratios(all, |of| Some(of.first(quantity)));
             let published = ratios(all, |of| self.published(of.variant, quantity, of.tasks));
             for (name, points) in [
@@ -100,14 +71,10 @@ impl Study {
 fn ratios(all: &[Measured], value: impl Fn(&Measured) -> Option<f64>) -> Vec<(f64, f64)> {
     let base = value(&all[0]);
     let point = |(at, measured)| {
-        let ratio = base.zip(value(measured)).and_then(|(was, is)| part(was, is));
+        let ratio = base.zip(value(measured)).and_then(|(was, is)| ratio(was, is));
         ratio.map(|ratio| (at as f64 + 1.0, ratio))
     };
     all.iter().enumerate().filter_map(point).collect()
-}
-
-fn part(was: f64, is: f64) -> Option<f64> {
-    (was > 0.0).then(|| is / was)
 }
 
 /// Pairs whose published values differ, and how many of these are measured in the same order.

@@ -7,16 +7,25 @@
 //! runs       a simulation for each variant, number of tasks and seed
 //!    v
 //! comparison, sweep, matrix    published and measured values side by side: Row (rows), plots
+//!    v
+//! table: text      results: a file, from which crate::page writes docs/reproduction.md
 //! ```
+//! `base` hands published values of bases to crate::calibrate. `kept` has figures of runs that
+//! ended, for a command that continues an interrupted one.
+//!
 //! Nothing is shared between runs. docs/reproduction.md has the results.
 
+mod base;
 mod compaction_2012;
 mod comparison;
 mod experiment;
 mod figures;
+mod kept;
 mod kswapd_2018;
 mod matrix;
+mod options;
 mod published;
+mod results;
 mod rows;
 mod runs;
 mod slub_2023;
@@ -24,10 +33,16 @@ mod study;
 mod swap_2016;
 mod swap_2020;
 mod sweep;
+mod table;
 
-pub use experiment::{Curves, Experiment, Options, Reproduced};
-pub use rows::{Role, Row, table};
+pub use base::{BaseValue, Ratio, Run, base_values, ratios};
+pub use experiment::{Experiment, Reproduced};
+pub use kept::Kept;
+pub use options::{Curves, Event, Options};
+pub use results::{Outcome, Results};
+pub use rows::{Role, Row, Verdict};
 pub use study::{Changes, Compared, Known, Latency, Presentation, Quantity, Study, Tasks, Variant};
+pub use table::{Scale, table};
 
 /// All experiments.
 pub const ALL: &[&Experiment] = &[
@@ -38,6 +53,11 @@ pub const ALL: &[&Experiment] = &[
     &slub_2023::EXPERIMENT,
     &compaction_2012::EXPERIMENT,
 ];
+
+/// Experiments with published values: what `all` stands for.
+pub fn published() -> impl Iterator<Item = &'static Experiment> {
+    ALL.iter().copied().filter(|experiment| experiment.is_published())
+}
 
 /// Finds an experiment by its name.
 pub fn find(name: &str) -> Option<&'static Experiment> {

@@ -1,19 +1,22 @@
-//! Published and measured values, side by side.
+//! Published and measured values, and what there is to say of them.
+//!
+//! One measure for all experiments: how the ratio of improved to base compares with the published
+//! ratio ([`Verdict`]). Rows of the role [`Role::Change`] have it, and no others.
 
-use highwater_command::value;
-use serde::Serialize;
-use std::fmt::Write;
+use serde::{Deserialize, Serialize};
 
 /// What a value is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// How it was.
     Base,
     /// How it is.
     Improved,
-    /// From one to the other.
+    /// The ratio of improved to base.
     Change,
+    /// How many pairs of variants differ in the published direction, of how many.
+    Order,
 }
 
 impl Role {
@@ -23,17 +26,54 @@ impl Role {
             Role::Base => "base",
             Role::Improved => "improved",
             Role::Change => "change",
+            Role::Order => "order",
+        }
+    }
+}
+
+/// How far a measured ratio is from the published one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// At most 10 %.
+    #[serde(rename = "met")]
+    Met,
+    /// At most 25 %.
+    #[serde(rename = "within 25 %")]
+    Near,
+    /// More.
+    #[serde(rename = "not met")]
+    NotMet,
+}
+
+impl Verdict {
+    /// Of two ratios of improved to base.
+    pub fn of(published: f64, measured: f64) -> Verdict {
+        match (measured / published - 1.0).abs() {
+            off if off <= 0.10 => Verdict::Met,
+            off if off <= 0.25 => Verdict::Near,
+            _ => Verdict::NotMet,
+        }
+    }
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::Near => "within 25 %",
+            Verdict::NotMet => "not met",
         }
     }
 }
 
 /// One value.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Of which experiment.
     pub experiment: String,
     /// What was measured.
     pub quantity: String,
+    /// With how many tasks, where there are several numbers of them.
+    pub tasks: Option<usize>,
     /// Its unit.
     pub unit: String,
     /// Of what.
@@ -42,9 +82,10 @@ pub struct Row {
     pub published: Option<f64>,
     /// As it came out here: the median of all seeds.
     pub measured: f64,
-    /// The least and the most, where there were several.
-    #[serde(skip)]
+    /// The least and the most, where there were several seeds.
     pub spread: Option<[f64; 2]>,
+    /// Of a change that was published.
+    pub verdict: Option<Verdict>,
 }
 
 /// What several seeds made of a quantity.
@@ -73,56 +114,47 @@ impl Values {
 impl Row {
     /// A row of a measured quantity.
     pub(super) fn new(
-        experiment: String,
-        quantity: String,
+        experiment: &str,
+        quantity: &str,
         unit: &str,
         role: Role,
         published: Option<f64>,
         Values { median: measured, spread }: Values,
     ) -> Row {
-        Row { experiment, quantity, unit: unit.into(), role, published, measured, spread }
+        let [experiment, quantity, unit] = [experiment, quantity, unit].map(String::from);
+        let tasks = None;
+        let verdict = None;
+        Row { experiment, quantity, tasks, unit, role, published, measured, spread, verdict }
+    }
+
+    /// The row of the ratio of a quantity's value to the base's.
+    pub(super) fn change(&self, published: Option<f64>, ratio: Values) -> Row {
+        let verdict = published.map(|published| Verdict::of(published, ratio.median));
+        let row =
+            Row::new(&self.experiment, &self.quantity, "ratio", Role::Change, published, ratio);
+        Row { tasks: self.tasks, verdict, ..row }
+    }
+
+    pub(super) fn with(self, tasks: usize) -> Row {
+        Row { tasks: Some(tasks), ..self }
+    }
+
+    /// How far the measured value is from the published one, in percent of it; none of nothing.
+    pub fn off_percent(&self) -> Option<f64> {
+        let published = self.published.filter(|published| *published > 0.0)?;
+        (self.role != Role::Order).then(|| (self.measured / published - 1.0) * 100.0)
+    }
+
+    /// Of a change: how many points of the base the measured change is above the published one.
+    pub fn off_points(&self) -> Option<f64> {
+        let published = self.published.filter(|_| self.role == Role::Change)?;
+        Some((self.measured - published) * 100.0)
     }
 }
 
-/// The change from one value to another; none from nothing.
-pub(super) fn percent(base: f64, improved: f64) -> Option<f64> {
-    (base > 0.0).then(|| (improved / base - 1.0) * 100.0)
-}
-
-/// The rows as people read them. The difference is in percent of the published value, but for
-/// changes in points.
-pub fn table(rows: &[Row]) -> String {
-    let heads = ["published", "measured", "difference"];
-    let mut text = format!("{:28}{:34}{:10}{:9}", "experiment", "quantity", "role", "unit");
-    heads.iter().for_each(|head| {
-        let _ = write!(text, "{head:>12}");
-    });
-    for row in rows {
-        let Row { experiment, quantity, unit, role, published, measured, spread } = row;
-        let role = role.name();
-        let known = published.map_or("-".into(), value);
-        let measured = value(*measured);
-        let difference = difference(row).unwrap_or_else(|| "-".into());
-        let _ = write!(
-            text,
-            "\n{experiment:28}{quantity:34}{role:10}{unit:9}{known:>12}{measured:>12}\
-             {difference:>12}"
-        );
-        if let Some([least, most]) = spread {
-            let _ = write!(text, "   {} to {}", value(*least), value(*most));
-        }
-    }
-    text
-}
-
-fn difference(row: &Row) -> Option<String> {
-    let published = row.published?;
-    match row.role {
-        Role::Change => Some(format!("{:+.1} pt", row.measured - published)),
-        Role::Base | Role::Improved => {
-            percent(published, row.measured).map(|percent| format!("{percent:+.1} %"))
-        }
-    }
+/// The ratio of one value to another; none to nothing.
+pub(super) fn ratio(base: f64, improved: f64) -> Option<f64> {
+    (base > 0.0).then(|| improved / base)
 }
 
 #[cfg(test)]
@@ -130,17 +162,35 @@ mod tests {
     use super::*;
 
     fn row(role: Role, published: Option<f64>, measured: f64) -> Row {
-        let [experiment, quantity, unit] = ["swap", "swap in", "GB/s"].map(String::from);
-        Row { experiment, quantity, unit, role, published, measured, spread: None }
+        Row::new("swap", "swap in", "GB/s", role, published, Values::exactly(measured))
     }
 
     #[test]
-    fn differences_are_percent_of_values_and_points_of_changes() {
-        let shown = |role, published, measured| difference(&row(role, published, measured));
-        assert_eq!(shown(Role::Base, Some(2.0), 2.5).as_deref(), Some("+25.0 %"));
-        assert_eq!(shown(Role::Change, Some(18.5), 16.0).as_deref(), Some("-2.5 pt"));
-        assert_eq!(shown(Role::Improved, None, 1.0), None);
-        assert_eq!(shown(Role::Improved, Some(0.0), 1.0), None, "of nothing");
+    fn one_measure_says_whether_a_change_is_met() {
+        for (published, measured, verdict) in [
+            (1.185, 1.191, Verdict::Met),
+            (1.0, 1.099, Verdict::Met),
+            (0.27, 0.30, Verdict::Near),
+            (2.0, 1.5, Verdict::Near),
+            (2.0, 1.49, Verdict::NotMet),
+            (0.5, 1.0, Verdict::NotMet),
+        ] {
+            assert_eq!(Verdict::of(published, measured), verdict, "{published} {measured}");
+        }
+        let base = row(Role::Base, Some(2.0), 2.5);
+        let change = base.change(Some(1.5), Values::exactly(1.2));
+        assert_eq!((base.verdict, change.verdict), (None, Some(Verdict::Near)));
+        assert_eq!(base.change(None, Values::exactly(1.2)).verdict, None, "nothing was published");
+    }
+
+    #[test]
+    fn differences_are_percent_and_of_changes_also_points() {
+        let base = row(Role::Base, Some(2.0), 2.5);
+        assert_eq!((base.off_percent(), base.off_points()), (Some(25.0), None));
+        let change = base.change(Some(1.25), Values::exactly(1.5));
+        assert!((change.off_percent().expect("published") - 20.0).abs() < 1e-9);
+        assert_eq!(change.off_points(), Some(25.0));
+        assert_eq!(row(Role::Improved, Some(0.0), 1.0).off_percent(), None, "of nothing");
     }
 
     #[test]
@@ -151,26 +201,18 @@ mod tests {
         assert_eq!(summary(&[3.0, 1.0, 9.0]), Some((3.0, Some([1.0, 9.0]))));
         assert_eq!(summary(&[4.0, 1.0]), Some((2.5, Some([1.0, 4.0]))));
         assert_eq!(summary(&[]), None);
-        let row = Row { spread: Some([1.0, 9.0]), ..row(Role::Base, None, 3.0) };
-        assert!(table(&[row]).ends_with("-   1.00 to 9.00"));
-    }
-
-    #[test]
-    fn a_table_has_a_line_for_each_row() {
-        let text = table(&[row(Role::Base, Some(2.96), 3.0), row(Role::Improved, None, 2e6)]);
-        let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let lines: Vec<_> = text.lines().map(cells).collect();
-        assert_eq!(lines[1][3..], ["base", "GB/s", "2.96", "3.00", "+1.4", "%"]);
-        assert_eq!(lines[2][3..], ["improved", "GB/s", "-", "2000", "k", "-"]);
     }
 
     #[test]
     fn rows_have_the_keys_that_programs_read() {
-        let json = serde_json::to_value(row(Role::Change, None, 1.5)).expect("JSON");
+        let row = row(Role::Base, None, 1.0).change(Some(2.0), Values::exactly(1.5)).with(8);
+        let json = serde_json::to_value(&row).expect("JSON");
         assert_eq!(
             json,
-            serde_json::json!({"experiment": "swap", "quantity": "swap in", "unit": "GB/s",
-                "role": "change", "published": null, "measured": 1.5})
+            serde_json::json!({"experiment": "swap", "quantity": "swap in", "tasks": 8,
+                "unit": "ratio", "role": "change", "published": 2.0, "measured": 1.5,
+                "spread": null, "verdict": "within 25 %"})
         );
+        assert_eq!(serde_json::from_value::<Row>(json).expect("as it was written"), row);
     }
 }

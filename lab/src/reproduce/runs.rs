@@ -1,5 +1,6 @@
 //! The runs of a study: a simulation for each variant, number of tasks and seed.
 
+use super::options::{Event, Options};
 use super::rows::Values;
 use super::study::{Presentation, Quantity, Study, Variant};
 use crate::machines;
@@ -8,6 +9,7 @@ use crate::simulate::{self, BadSetting, RunError, Settings};
 use highwater_sim::Traced;
 use std::sync::{Mutex, OnceLock};
 use std::thread;
+use std::time::Instant;
 
 /// Runs of a sweep at once, at most: each takes memory of the host.
 const RUNS_MAX: usize = 4;
@@ -53,13 +55,13 @@ pub(super) struct Point {
 }
 
 impl Study {
-    /// Runs all variants with all their numbers of tasks, in order. `progress` gets lines as runs
-    /// begin and end. Runs of a sweep go side by side: they share nothing.
+    /// Runs all variants with all their numbers of tasks, in order. Runs of a sweep share nothing,
+    /// and go side by side.
     pub(super) fn measure(
         &self,
         scale: u64,
-        seeds: u64,
-        progress: &(impl Fn(&str, usize) + Sync),
+        options: Options<'_>,
+        progress: &(impl Fn(Event<'_>) + Sync),
     ) -> Result<Vec<Measured>, RunError> {
         let of = |variant| self.tasks_of(variant).into_iter().map(move |tasks| (variant, tasks));
         let all: Vec<(&'static Variant, usize)> = self.variants.iter().flat_map(of).collect();
@@ -68,7 +70,7 @@ impl Study {
         let take = || left.lock().expect("no panic").next();
         let work = || {
             while let Some(((variant, tasks), result)) = take() {
-                let measured = self.runs(variant, *tasks, scale, seeds, progress);
+                let measured = self.runs(variant, *tasks, scale, options, progress);
                 result.set(measured).unwrap_or_else(|_| unreachable!("it is taken once"));
             }
         };
@@ -82,30 +84,30 @@ impl Study {
         results.into_iter().map(|result| result.into_inner().expect("all were run")).collect()
     }
 
-    /// Runs a variant with each seed. Values are reported at once, because a study may take long
-    /// and be interrupted.
+    /// Runs a variant with each seed.
     pub(super) fn runs(
         &self,
         variant: &'static Variant,
         tasks: usize,
         scale: u64,
-        seeds: u64,
-        progress: &impl Fn(&str, usize),
+        options: Options<'_>,
+        progress: &impl Fn(Event<'_>),
     ) -> Result<Measured, RunError> {
-        progress(&format!("{} on {}", variant.title(), self.machine), tasks);
+        let what = format!("{} on {}", variant.title(), self.machine);
         let run = |seed| {
+            progress(Event::Began { what: &what, tasks });
+            let began = Instant::now();
             let experiment = self.at(variant, Point { tasks, scale, seed });
-            let done = simulate::run(&experiment.map_err(RunError::Setup)?)?;
-            Ok(done.figures)
+            let experiment = experiment.map_err(RunError::Setup)?;
+            let figures = match options.kept {
+                Some(kept) => kept.run(&experiment),
+                None => simulate::run(&experiment).map(|done| done.figures),
+            }?;
+            progress(Event::Ended { seconds: began.elapsed().as_secs_f64() });
+            Ok(figures)
         };
-        let runs = (1..=seeds.max(1)).map(run).collect::<Result<_, _>>()?;
-        let measured = Measured { variant, tasks, runs };
-        for quantity in self.quantities {
-            let value = measured.values(quantity).median;
-            let line = format!("{}: {} {value:.2} {}", variant.name, quantity.name, quantity.unit);
-            progress(&line, tasks);
-        }
-        Ok(measured)
+        let runs = (1..=options.seeds.max(1)).map(run).collect::<Result<_, _>>()?;
+        Ok(Measured { variant, tasks, runs })
     }
 
     /// The first scale that fits into this machine's memory.

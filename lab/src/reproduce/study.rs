@@ -8,7 +8,7 @@
 //! ```
 
 use super::published::Table;
-use super::rows::Role;
+use super::rows::{Role, ratio};
 use crate::report::simulation::SimulationFigures;
 use crate::simulate::Workload;
 use highwater_units::Nanos;
@@ -49,13 +49,12 @@ pub enum Tasks {
 /// How results are arranged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presentation {
-    /// Each variant's quantities, with their change from the base. The plot shows the first
+    /// Each variant's quantities, with their ratios to the base's. The plot shows the first
     /// quantity by number of tasks, which takes further runs.
     Comparison(Latency),
-    /// Quantities by number of tasks, with their change from the base before.
+    /// Quantities by number of tasks, with their ratios to the base before.
     Sweep(Changes),
-    /// Each variant's quantities, some as a ratio to the base's, and whether the variants are in
-    /// the published order.
+    /// As a comparison, and whether the variants are in the published order.
     Matrix {
         /// Quantities that the plot shows.
         plot: &'static [&'static str],
@@ -74,7 +73,7 @@ pub enum Latency {
 /// Where a sweep compares with the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// At the highest value of all numbers of tasks.
+    /// At each number of tasks, and the highest values of all.
     Peak,
     /// At each number of tasks.
     Each,
@@ -119,7 +118,7 @@ pub struct Quantity {
     /// The rows of the published table whose sum is comparable. In a sweep, the column; empty if
     /// the variant's prefix is the whole heading.
     pub published: &'static [&'static str],
-    /// How it is compared with the base.
+    /// Where its ratio to the base's is shown.
     pub compared: Compared,
     /// Takes it from the figures of a run.
     pub take: fn(&SimulationFigures) -> f64,
@@ -127,17 +126,17 @@ pub struct Quantity {
     pub plot: Option<&'static str>,
 }
 
-/// How a quantity is compared with the base.
+/// Where the ratio of a quantity to the base's is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// Not at all: it is a share.
-    Never,
-    /// By its change in percent of the base; the published change follows from both values.
-    Percent,
-    /// By its change in percent, published in a row of its own.
+    /// Where both values were published.
+    Published,
+    /// Everywhere; the published ratio follows from both values.
+    Always,
+    /// Everywhere; the change was published in percent, in a row of its own.
     PublishedPercent(&'static str),
-    /// By its ratio to the base.
-    Ratio,
+    /// Everywhere, and in plots of ratios.
+    Plotted,
 }
 
 impl Quantity {
@@ -146,10 +145,15 @@ impl Quantity {
         name: "",
         unit: "",
         published: &[],
-        compared: Compared::Never,
+        compared: Compared::Published,
         take: |_| 0.0,
         plot: None,
     };
+
+    /// Whether its ratio to the base's is shown where nothing was published.
+    pub(super) fn is_compared(&self) -> bool {
+        self.compared != Compared::Published
+    }
 }
 
 impl Variant {
@@ -209,6 +213,26 @@ impl Study {
             }
             (Known::Published, Presentation::Comparison(_) | Presentation::Matrix { .. }) => {
                 variant.table().sum(quantity.published, variant.column)
+            }
+        }
+    }
+
+    /// The published ratio of a quantity to the base's, if there is one.
+    pub(super) fn published_ratio(
+        &self,
+        quantity: &Quantity,
+        base: &Variant,
+        variant: &Variant,
+        tasks: usize,
+    ) -> Option<f64> {
+        match (quantity.compared, variant.known) {
+            (Compared::PublishedPercent(name), Known::Published) => {
+                let percent = variant.table().value(name, variant.column)?;
+                Some(1.0 + percent / 100.0)
+            }
+            _ => {
+                let was = self.published(base, quantity, tasks)?;
+                ratio(was, self.published(variant, quantity, tasks)?)
             }
         }
     }

@@ -45,7 +45,7 @@ const BEFORE: Variant = Variant {
     name: NAME,
     role: Role::Base,
     known: Known::Published,
-    csv: include_str!("../../reproduce/published/swap-2016.csv"),
+    csv: include_str!("../../reproduce/published/base/swap-2016.csv"),
     column: "base",
     settings: &[BASE],
     curve: CURVE,
@@ -54,6 +54,7 @@ const BEFORE: Variant = Variant {
 /// A step alone.
 const STEP: Variant = Variant {
     role: Role::Improved,
+    csv: include_str!("../../reproduce/published/improved/swap-2016.csv"),
     column: "improved",
     known: Known::Beyond,
     curve: &[],
@@ -105,7 +106,7 @@ const OUT: Study = Study {
             name: "swap-out throughput",
             unit: "GB/s",
             published: &["swap-w-seq 8 processes swap-out without writeback tags"],
-            compared: Compared::Percent,
+            compared: Compared::Always,
             take: |run| run.figures.swap_out_gb_per_s,
             ..Quantity::DEFAULT
         },
@@ -113,7 +114,7 @@ const OUT: Study = Study {
             name: "written by processes",
             unit: "KB/s",
             published: &["swap-w-seq 8 processes throughput without writeback tags"],
-            compared: Compared::Percent,
+            compared: Compared::Always,
             take: |run| run.figures.tasks.map_or(0.0, |tasks| tasks.sum_kib_per_s),
             ..Quantity::DEFAULT
         },
@@ -159,14 +160,14 @@ pub(super) const IN: Study = Study {
             name: "fault latency, median",
             unit: "us",
             published: &["random access 8 threads working set 2x RAM median added fault latency"],
-            compared: Compared::Percent,
+            compared: Compared::Always,
             take: |run| micros(run.figures.fault_p50_ns),
             ..Quantity::DEFAULT
         },
         Quantity {
             name: "fault latency, 99 %",
             unit: "us",
-            compared: Compared::Percent,
+            compared: Compared::Always,
             take: |run| micros(run.figures.fault_p99_ns),
             ..Quantity::DEFAULT
         },

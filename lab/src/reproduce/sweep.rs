@@ -1,34 +1,38 @@
-//! Quantities by number of tasks, variant by variant, with their change from the base before.
+//! Quantities by number of tasks, variant by variant, with their ratios to the base before.
 
-use super::rows::{Role, Row, Values, percent};
+use super::rows::{Role, Row, Values, ratio};
 use super::runs::Measured;
-use super::study::{Changes, Compared, Quantity, Study};
+use super::study::{Changes, Quantity, Study};
 use crate::report::plot::{Plot, Series};
 
 impl Study {
     /// Rows of the last variant of `done`; each item has all numbers of tasks of a variant.
     pub(super) fn sweep(&self, changes: Changes, done: &[Vec<Measured>]) -> Vec<Row> {
         let last = done.last().expect("a study has variants");
-        let value = |measured: &Measured, quantity: &Quantity| {
-            let published = self.published(measured.variant, quantity, measured.tasks);
-            let name = format!("{}, {} tasks", quantity.name, measured.tasks);
-            let (unit, role) = (quantity.unit, measured.variant.role);
-            row(measured, name, unit, role, published, measured.values(quantity))
-        };
         let values = last
             .iter()
-            .flat_map(|measured| self.quantities.iter().map(move |q| value(measured, q)));
+            .flat_map(|of| self.quantities.iter().map(|quantity| self.row(of, quantity)));
         let base = done.iter().rev().find(|runs| runs[0].variant.role == Role::Base);
         let base = base.filter(|_| last[0].variant.role == Role::Improved);
-        let compared = self.quantities.iter().filter(|q| q.compared == Compared::Percent);
-        let changes = compared.flat_map(|quantity| match changes {
-            Changes::Peak => self.peak(quantity, base, last),
-            Changes::Each => self.each_change(quantity, base, last),
+        let ratios = self.quantities.iter().flat_map(|quantity| {
+            let peak = match changes {
+                Changes::Peak if quantity.is_compared() => self.peak(quantity, base, last),
+                Changes::Peak | Changes::Each => Vec::new(),
+            };
+            self.each_change(quantity, base, last).into_iter().chain(peak)
         });
-        values.chain(changes).collect()
+        values.chain(ratios).collect()
     }
 
-    /// The change of a quantity from the base, for each number of tasks.
+    fn row(&self, measured: &Measured, quantity: &Quantity) -> Row {
+        let Measured { variant, tasks, .. } = *measured;
+        let published = self.published(variant, quantity, tasks);
+        let values = measured.values(quantity);
+        Row::new(variant.name, quantity.name, quantity.unit, variant.role, published, values)
+            .with(tasks)
+    }
+
+    /// The ratio of a quantity to the base's, for each number of tasks.
     fn each_change(
         &self,
         quantity: &Quantity,
@@ -37,17 +41,12 @@ impl Study {
     ) -> Vec<Row> {
         let of = |measured: &Measured| {
             let was = base?.iter().find(|was| was.tasks == measured.tasks)?;
-            let change = measured.compared(was, quantity, percent)?;
-            let known = |of: &Measured| self.published(of.variant, quantity, of.tasks);
-            let published = known(was).zip(known(measured));
-            let published = published.and_then(|(was, is)| percent(was, is));
-            let name = format!("{}, {} tasks", quantity.name, measured.tasks);
-            Some(row(measured, name, "percent", Role::Change, published, change))
+            self.change(quantity, was, measured, &self.row(measured, quantity))
         };
         last.iter().filter_map(of).collect()
     }
 
-    /// The highest value of a quantity, and its change from the base's.
+    /// The highest value of a quantity, and its ratio to the base's.
     fn peak(
         &self,
         quantity: &Quantity,
@@ -62,15 +61,16 @@ impl Study {
         };
         let (Some(measured), known) = of(last) else { return Vec::new() };
         let name = format!("{}, peak", quantity.name);
-        let (unit, role, values) = (quantity.unit, last[0].variant.role, Values::exactly(measured));
-        let mut rows = vec![row(&last[0], name.clone(), unit, role, known, values)];
-        if let Some((Some(was), was_known)) = base.map(|runs| of(runs)) {
-            let published = was_known.zip(known).and_then(|(was, is)| percent(was, is));
-            let change = percent(was, measured).map(Values::exactly);
-            let of = |change| row(&last[0], name, "percent", Role::Change, published, change);
-            rows.extend(change.map(of));
-        }
-        rows
+        let (unit, variant) = (quantity.unit, last[0].variant);
+        let values = Values::exactly(measured);
+        let row = Row::new(variant.name, &name, unit, variant.role, known, values);
+        let change = base.and_then(|runs| {
+            let (was, was_known) = of(runs);
+            let published = was_known.zip(known).and_then(|(was, is)| ratio(was, is));
+            let ratio = ratio(was?, measured)?;
+            Some(row.change(published, Values::exactly(ratio)))
+        });
+        [row].into_iter().chain(change).collect()
     }
 
     /// Plots of quantities, measured and published, with the suffixes of their file names.
@@ -104,15 +104,4 @@ impl Study {
             series,
         }
     }
-}
-
-fn row(
-    measured: &Measured,
-    quantity: String,
-    unit: &str,
-    role: Role,
-    published: Option<f64>,
-    values: Values,
-) -> Row {
-    Row::new(measured.variant.name.into(), quantity, unit, role, published, values)
 }

@@ -87,6 +87,15 @@ pub struct Experiment {
     pub traced: Traced,
 }
 
+impl Experiment {
+    /// With warm-up and measured time divided by `by`.
+    pub fn shortened(mut self, by: f64) -> Experiment {
+        self.settings.warm_up /= by;
+        self.time = self.time.map(|time| Nanos((time.0 as f64 / by) as u64));
+        self
+    }
+}
+
 /// Why there are no figures.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunError {

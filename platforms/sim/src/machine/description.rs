@@ -37,6 +37,9 @@ pub struct Machine {
     /// Storage devices.
     #[serde(default, rename = "device")]
     pub devices: Vec<DeviceSpec>,
+    /// Costs that published base values fix, and how far.
+    #[serde(default)]
+    pub calibrated: Vec<Calibrated>,
 }
 
 /// Costs in nanoseconds of CPU time, unless stated otherwise.
@@ -194,6 +197,27 @@ pub struct DeviceSpec {
     /// used in turn, those of the CPU's node first.
     #[serde(default)]
     pub priority: u16,
+}
+
+/// A cost that published base values fix, as far as they do.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibrated {
+    /// Its place in the file, or a setting of the experiment.
+    pub cost: String,
+    /// Where it is searched, by first principles: the least and the most.
+    pub search: [u64; 2],
+    /// The distance of values that can be, counted from the least.
+    #[serde(default = "single")]
+    pub step: u64,
+    /// The published base values that fix it, by the names that `highwater-lab calibrate` prints.
+    pub by: Vec<String>,
+    /// What these values allow: the least and the most that fit.
+    pub allowed: [u64; 2],
+}
+
+fn single() -> u64 {
+    1
 }
 
 fn one() -> u16 {

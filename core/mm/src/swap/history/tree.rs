@@ -130,11 +130,12 @@ impl<P: Platform> Trees<P> {
     }
 
     /// Sets or clears the writeback tags of slots, one at a time: the kernel did so with the state
-    /// of each page. No page enters or leaves a tree, so nothing is visited.
+    /// of each page. A tag descends to the node of its slot, as an insertion does: one visit.
     pub(super) fn tag(&self, first: u32, slots: usize, is_written: bool) {
         for slot in (first..).take(slots) {
-            let tree = &self.trees[(u64::from(slot) >> self.shift) as usize];
-            if let Some(node) = tree.lock().get_mut(&slot) {
+            let mut tree = self.trees[(u64::from(slot) >> self.shift) as usize].lock();
+            tree.visits(1);
+            if let Some(node) = tree.get_mut(&slot) {
                 node.is_written = is_written;
             }
         }

@@ -1,0 +1,75 @@
+//! `highwater-lab calibrate`: costs of a simulated machine, from published values of bases.
+//!
+//! ```text
+//! machine's file ── lab::calibrate ──> simulations of bases ──> text, and JSON for the page
+//! ```
+//! Exit status: 0, 1 if a simulation failed, 2 if the machine cannot be calibrated.
+
+use super::files::{create, failed, refusal, write};
+use clap::Args;
+use highwater_command::{Refusal, print, say};
+use highwater_lab::calibrate::{Options, calibrate};
+use highwater_lab::machines;
+use highwater_lab::simulate::RunError;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Derive the calibrated costs of a simulated machine from published values of bases
+///
+/// The machine's file says in [[calibrated]] which costs these are, where they are searched, and
+/// which base values fix them. What was published of improved versions is not used. Costs that the
+/// base does not fix get the range that it allows, and changes an interval.
+#[derive(Debug, Args)]
+pub(crate) struct Calibrate {
+    /// Its name
+    #[arg(value_parser = machine)]
+    machine: &'static str,
+    /// What memory and devices are divided by in the fine search; the coarse one has a quarter
+    /// [default: as the experiments]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    scale: Option<u64>,
+    /// Rounds of the coarse search, and of the fine one
+    #[arg(long, value_name = "COARSE,FINE", value_parser = rounds, default_value = "6,2")]
+    rounds: [usize; 2],
+    /// Divide warm-up and measured time of the experiments by this
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100),
+        default_value_t = 1)]
+    shorter: u16,
+    /// Also write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn machine(name: &str) -> Result<&'static str, String> {
+    let names: Vec<&str> = machines::names().collect();
+    let found = names.iter().find(|other| **other == name).copied();
+    found.ok_or_else(|| format!("use {}", names.join(", ")))
+}
+
+fn rounds(text: &str) -> Result<[usize; 2], String> {
+    let both = text.split_once(',').and_then(|(a, b)| Some([a.parse().ok()?, b.parse().ok()?]));
+    both.filter(|both| both.iter().all(|rounds| *rounds <= 99))
+        .ok_or_else(|| "give two numbers from 0 to 99, as 6,2".into())
+}
+
+impl Calibrate {
+    /// Runs the subcommand.
+    pub(crate) fn execute(self) -> Result<ExitCode, Refusal> {
+        let json = self.json.as_deref().map(create).transpose()?;
+        let shorter = f64::from(self.shorter);
+        let options = Options { scale: self.scale, rounds: self.rounds, shorter };
+        let text = machines::text(self.machine).expect("it was found by its name");
+        match calibrate(text, options, &|line: &str| say(line)) {
+            Ok(found) => {
+                if let Some(file) = json {
+                    let text = serde_json::to_string_pretty(&found).expect("text keys");
+                    write("result", &file, |to| writeln!(to, "{text}"));
+                }
+                Ok(print(format_args!("{}", found.text())))
+            }
+            Err(RunError::Setup(bad)) => Err(refusal(bad)),
+            Err(error) => Ok(failed(&error)),
+        }
+    }
+}

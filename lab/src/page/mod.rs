@@ -1,0 +1,197 @@
+//! Tables of results inside a page of documentation, between markers.
+//!
+//! ```text
+//! <!-- results: swap-2016 -->              rows of that experiment (tables)
+//! <!-- calibration: xeon-48c-2-ramdisks --> costs that its base fixes, and what follows from them
+//! ...                                      replaced
+//! <!-- end -->
+//! ```
+//! A page that is written from results and the results themselves cannot disagree.
+
+mod tables;
+
+use crate::calibrate::Calibration;
+use crate::reproduce::Results;
+use std::collections::BTreeMap;
+
+const RESULTS: &str = "<!-- results: ";
+const CALIBRATION: &str = "<!-- calibration: ";
+const END: &str = "<!-- end -->";
+
+/// What a page is written from.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// Results of experiments.
+    pub results: Results,
+    /// Calibrations by machine.
+    pub calibrations: BTreeMap<String, Calibration>,
+}
+
+impl Sources {
+    /// The page with the text between its markers written anew.
+    ///
+    /// # Errors
+    /// A marker has no end, or names what the sources do not have: its line, and what to do.
+    pub fn write(&self, page: &str) -> Result<String, String> {
+        let mut text = String::new();
+        let mut lines = page.lines().enumerate();
+        while let Some((at, line)) = lines.next() {
+            text.push_str(line);
+            text.push('\n');
+            let Some(tables) =
+                self.tables(line).map_err(|what| format!("line {}: {what}", at + 1))?
+            else {
+                continue;
+            };
+            if !lines.by_ref().any(|(_, line)| line == END) {
+                return Err(format!("line {}: no '{END}' follows; add it", at + 1));
+            }
+            text.push_str(&format!("{}\n\n{END}\n", tables.trim_end()));
+        }
+        Ok(text)
+    }
+
+    /// What a marker stands for; `None` for any other line.
+    fn tables(&self, line: &str) -> Result<Option<String>, String> {
+        let name = |marker: &str| line.strip_prefix(marker)?.strip_suffix(" -->");
+        if let Some(name) = name(RESULTS) {
+            let outcome = self.results.experiments.get(name);
+            let none =
+                || format!("no results of {name}; run 'highwater-lab reproduce {name} --json'");
+            return outcome.ok_or_else(none).map(|outcome| Some(tables::outcome(outcome)));
+        }
+        if let Some(name) = name(CALIBRATION) {
+            let found = self.calibrations.get(name);
+            let none = || format!("no calibration of {name}; run 'highwater-lab calibrate {name}'");
+            let known = &self.results;
+            return found.ok_or_else(none).map(|found| Some(tables::calibration(found, known)));
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calibrate::{CostRange, Prediction, Residual};
+    use crate::machines;
+    use crate::reproduce::{Outcome, Role, Row, Verdict};
+    use highwater_sim::Machine;
+
+    const CALIBRATED: &str =
+        include_str!("../../reproduce/calibrations/xeon-e5v3-72t-ramdisk.json");
+
+    /// The page is as its command would write it from the committed results.
+    #[test]
+    fn the_page_agrees_with_the_committed_results() {
+        let page = include_str!("../../../docs/reproduction.md");
+        let found: Calibration = serde_json::from_str(CALIBRATED).expect("sound");
+        let sources = Sources {
+            results: serde_json::from_str(include_str!("../../reproduce/results.json"))
+                .expect("sound"),
+            calibrations: [(found.machine.clone(), found)].into(),
+        };
+        let written = sources.write(page).expect("all markers have sources");
+        assert!(written == page, "run 'make reproduction': docs/reproduction.md is older");
+        assert!(page.contains(CALIBRATION));
+    }
+
+    /// The machine's file says of each cost what the committed calibration found.
+    #[test]
+    fn a_machine_file_agrees_with_its_committed_calibration() {
+        let found: Calibration = serde_json::from_str(CALIBRATED).expect("sound");
+        let name = found.machine.as_str();
+        let (text, machine) = (machines::text(name), machines::find(name).expect("listed"));
+        assert_eq!(machine.calibrated.len(), found.costs.len());
+        for (one, cost) in machine.calibrated.iter().zip(&found.costs) {
+            let file = (&one.cost, one.search, one.allowed);
+            assert_eq!(file, (&cost.cost, cost.search, cost.allowed));
+            let value = Machine::cost_in(text.expect("listed"), &one.cost);
+            assert_eq!(value, Some(cost.best), "{}", one.cost);
+        }
+    }
+
+    fn sources() -> Sources {
+        let row = |role, published, measured, verdict| Row {
+            experiment: "one".into(),
+            quantity: "speed".into(),
+            tasks: None,
+            unit: "GB/s".into(),
+            role,
+            published: Some(published),
+            measured,
+            spread: None,
+            verdict,
+        };
+        let rows =
+            vec![row(Role::Base, 2.0, 2.1, None), row(Role::Change, 1.5, 1.6, Some(Verdict::Met))];
+        let conditions = vec!["somewhere".into()];
+        let outcome = Outcome { seeds: 1, conditions, runs: 2, seconds: 1.0, rows };
+        let calibration = Calibration {
+            machine: "small".into(),
+            scale: 64,
+            shorter: 1.0,
+            simulations: 9,
+            bound: 0.05,
+            costs: vec![CostRange {
+                cost: "costs.fault".into(),
+                in_file: Some(5),
+                search: [1, 100],
+                best: 5,
+                allowed: [2, 90],
+            }],
+            residuals: vec![Residual {
+                value: "one: speed".into(),
+                unit: "GB/s".into(),
+                published: 2.0,
+                best: 2.1,
+            }],
+            predictions: vec![Prediction {
+                change: "one: speed".into(),
+                best: 1.6,
+                least: 1.4,
+                most: 1.7,
+            }],
+        };
+        Sources {
+            results: Results { experiments: [("one".into(), outcome)].into() },
+            calibrations: [("small".into(), calibration)].into(),
+        }
+    }
+
+    #[test]
+    fn text_between_markers_is_replaced_and_other_text_stays() {
+        let page = "# Head\n<!-- results: one -->\nold\n<!-- end -->\ntext\n";
+        let written = sources().write(page).expect("sound");
+        assert!(written.starts_with("# Head\n<!-- results: one -->\n"), "{written}");
+        assert!(written.ends_with("\n\n<!-- end -->\ntext\n") && !written.contains("old"));
+        assert!(
+            written.contains("| one | speed | 1.500 | 1.600 | +6.7 % | +10.0 | met |"),
+            "{written}"
+        );
+        assert_eq!(sources().write(&written).as_deref(), Ok(written.as_str()), "again");
+    }
+
+    #[test]
+    fn a_calibration_has_intervals_beside_published_ratios() {
+        let page = "<!-- calibration: small -->\n<!-- end -->\n";
+        let written = sources().write(page).expect("sound");
+        assert!(
+            written.contains("| `costs.fault` | 5 | 1 to 100 | 2 to 90 | not fixed |"),
+            "{written}"
+        );
+        assert!(written.contains("| one: speed | 1.600 | 1.400 to 1.700 | 1.500 |"), "{written}");
+    }
+
+    #[test]
+    fn what_a_page_lacks_is_named() {
+        for (page, expected) in [
+            ("a\n<!-- results: two -->\n<!-- end -->\n", "line 2: no results of two"),
+            ("<!-- calibration: two -->\n<!-- end -->\n", "line 1: no calibration of two"),
+            ("<!-- results: one -->\n", "no '<!-- end -->' follows"),
+        ] {
+            let error = sources().write(page).expect_err("it cannot be written");
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

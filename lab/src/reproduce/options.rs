@@ -1,0 +1,42 @@
+//! How an experiment is run, and what is heard of it meanwhile.
+
+use super::kept::Kept;
+
+/// How to run an experiment.
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
+    /// Divisor of memory and devices; `None` for the first that fits into this machine's memory.
+    pub scale: Option<u64>,
+    /// Runs of each variant, with seeds 1, 2, ...; rows have the medians.
+    pub seeds: u64,
+    /// Whether to make plots, from runs with the first seed.
+    pub curves: Curves,
+    /// Where figures of runs are kept; `None` for nowhere.
+    pub kept: Option<&'a Kept>,
+}
+
+/// What happens while an experiment runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event<'a> {
+    /// A run begins.
+    Began {
+        /// Of what.
+        what: &'a str,
+        /// With how many tasks.
+        tasks: usize,
+    },
+    /// A run ended.
+    Ended {
+        /// What it took of the host's time; little if its figures were kept.
+        seconds: f64,
+    },
+}
+
+/// Whether to make plots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Curves {
+    /// Rows only.
+    Skip,
+    /// Plots too, and the further runs that they take.
+    Plot,
+}
