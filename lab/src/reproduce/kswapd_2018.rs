@@ -5,15 +5,15 @@
 //! - **no-reclaim**: through memory, until kswapd begins to scan.
 //! - **1-thread**, **4-threads**: from then on, with that many kswapd threads on each node.
 //!
-//! Shadow entries were off; a node's LRU lists and its free frames had one lock each. Tables are of
-//! five minutes; what is counted here in less is scaled to that. A task reads ahead itself, as
-//! there. A direct reclaim looked at 1/4096 of the 99,090,432 pages of a node, in all: half of them
-//! on each node, as shrink_zones goes through all. That, CPUs' lists of free frames (batches of 31,
-//! at most 186), and the reserve between the marks, say how long tasks read and reclaim by turns:
-//! some second. Here all three are 0.228 times as much, and so is that time. Direct reclaims count
-//! as fewer of the whole length. Readahead was 128 KiB, the kernel's default. Files: as many on each
-//! drive as its tasks, so that no two read the same (the document has eleven, and with 90 tasks does
-//! not say).
+//! Shadow entries were off; a node's LRU lists and its free frames had one lock each. Tables are
+//! of five minutes; what is counted here in less is scaled to that. A task reads ahead itself, as
+//! there. A direct reclaim looked at 1/4096 of the 99,090,432 pages of a node, in all: half of
+//! them on each node, as shrink_zones goes through all. That, CPUs' lists of free frames (batches
+//! of 31, at most 186), and the reserve between the marks, say how long tasks read and reclaim by
+//! turns: some second. Here all three are 0.228 times as much, and so is that time. Direct
+//! reclaims count as fewer of the whole length. Readahead was 128 KiB, the kernel's default.
+//! Files: as many on each drive as its tasks, so that no two read the same (the document has
+//! eleven, and with 90 tasks does not say).
 
 use super::experiment::Experiment;
 use super::rows::Role;
