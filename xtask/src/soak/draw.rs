@@ -7,6 +7,7 @@
 use super::programs::{Kind, Program};
 use fastrand::Rng;
 use std::mem;
+use std::ops::RangeInclusive;
 
 const MIB: u64 = 1 << 20;
 /// Programs that run at once.
@@ -80,10 +81,15 @@ impl Plan {
         let programs: Vec<Program> = (0..count).map(|_| program(&mut random)).collect();
         let need: u64 = programs.iter().map(|program| program.mib).sum();
         let own = OWN_MIB * count as u64;
-        let (mut options, budget_mib) = budget(&mut random, need, own);
-        settings(&mut random, &mut options);
         let Swap { specs: swap, faults, server } = swap(&mut random, need.max(32) * SWAP_TIMES);
-        let disturbances = disturbances(&mut random, budget_mib, server);
+        // Swap in memory counts towards --memory. Below what is needed, few pages would be left, and
+        // a program that goes through all of its memory would take hours.
+        let in_memory = swap.iter().any(|spec| spec.contains("ram:"));
+        let percent = if in_memory { 100..=150 } else { 25..=110 };
+        let (mut options, budget_mib) = budget(&mut random, need, percent, own);
+        settings(&mut random, &mut options);
+        let change = if in_memory { 100..=180 } else { 50..=180 };
+        let disturbances = disturbances(&mut random, budget_mib, change, server);
         Plan { seed, programs, options, swap, server, faults, disturbances }
     }
 
@@ -100,11 +106,17 @@ fn program(random: &mut Rng) -> Program {
 }
 
 /// The option that limits memory, and the budget if it is the tree's.
-fn budget(random: &mut Rng, need: u64, own: u64) -> (Vec<String>, Option<u64>) {
+fn budget(
+    random: &mut Rng,
+    need: u64,
+    percent: RangeInclusive<u64>,
+    own: u64,
+) -> (Vec<String>, Option<u64>) {
     let pages = need * random.u64(25..=110) / 100;
+    let of_tree = own + need * random.u64(percent) / 100;
     let option = |name: &str, mib: u64| vec![name.to_owned(), format!("{mib}M")];
     match random.u64(..10) {
-        0..5 => (option("--memory", own + pages), Some(own + pages)),
+        0..5 => (option("--memory", of_tree), Some(of_tree)),
         5..8 => (option("--paged", pages.max(8)), Some(pages.max(8))),
         _ => (option("--memory-per-process", pages.max(8)), None),
     }
@@ -183,6 +195,7 @@ fn fatal(random: &mut Rng) -> String {
 fn disturbances(
     random: &mut Rng,
     budget_mib: Option<u64>,
+    change: RangeInclusive<u64>,
     server: Option<Server>,
 ) -> Vec<Disturbance> {
     let count = random.usize(..12);
@@ -190,7 +203,7 @@ fn disturbances(
     let (mut kills, mut kills_run) = (random.u64(..8) == 0, random.u64(..8) == 0);
     let mut of = |random: &mut Rng| match random.u64(..20) {
         0..8 => match budget_mib {
-            Some(mib) => Act::Budget((mib * random.u64(50..=180) / 100).max(8)),
+            Some(mib) => Act::Budget((mib * random.u64(change.clone()) / 100).max(8)),
             None => Act::Kswapd(random.u64(1..=4)),
         },
         8..11 => Act::Kswapd(random.u64(1..=4)),
