@@ -82,8 +82,8 @@ impl Plan {
         let need: u64 = programs.iter().map(|program| program.mib).sum();
         let own = OWN_MIB * count as u64;
         let Swap { specs: swap, faults, server } = swap(&mut random, need.max(32) * SWAP_TIMES);
-        // Swap in memory counts towards --memory. Below what is needed, few pages would be left, and
-        // a program that goes through all of its memory would take hours.
+        // Swap in memory counts towards --memory: with less than is needed few pages would be left,
+        // and a program that goes through all of its memory would take hours.
         let in_memory = swap.iter().any(|spec| spec.contains("ram:"));
         let percent = if in_memory { 100..=150 } else { 25..=110 };
         let (mut options, budget_mib) = budget(&mut random, need, percent, own);
