@@ -117,12 +117,12 @@ impl Process {
     }
 
     /// Locks the regions for reading. Signals are blocked.
-    pub(crate) fn regions(&self, _: &Blocked) -> RwLockReadGuard<'_, Regions> {
+    pub(crate) fn regions<'a>(&'a self, _: &'a Blocked) -> RwLockReadGuard<'a, Regions> {
         self.regions.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the regions for writing. Signals are blocked.
-    pub(crate) fn regions_mut(&self, _: &Blocked) -> RwLockWriteGuard<'_, Regions> {
+    pub(crate) fn regions_mut<'a>(&'a self, _: &'a Blocked) -> RwLockWriteGuard<'a, Regions> {
         let regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         REGION_CHANGES.fetch_add(1, AcqRel);
         regions

@@ -148,9 +148,10 @@ fn close_gate(settings: &Settings) {
 /// Serves a process from now on; its heap serves from the first request on.
 fn begin(process: &'static Process) {
     close_gate(&process.settings);
+    // First: another thread may fork as soon as the process runs.
+    heap::gate::make(process.manager.platform().cpus());
     set_running(Some(process));
     pins::carry_over(process);
-    heap::gate::make(process.manager.platform().cpus());
     if process.settings.malloc == Malloc::All {
         if let Err(error) = heap::start(process) {
             end(&format!("this program cannot be served: {error}"));

@@ -31,11 +31,20 @@ use Judgement::{Ended, Right, Wrong};
 /// What storm.c says if its contents are wrong, and if a process that it started ended badly.
 const WRONG: &str = "wrong (pid";
 const CHILD: [&str; 2] = ["a child: status", "true: status"];
-/// How Highwater's lines begin.
-const LINE: &str = "highwater: ";
+/// What a killed process leads to: its own status in the shell, a storm's word about its child, and
+/// a compiler's.
+const KILLED: i32 = 137;
+const KILLED_CHILD: [&str; 2] = ["status 9", "Killed signal terminated program"];
+/// What Highwater says of a page that a device lost or cannot take.
+const DEVICE: [&str; 4] = [
+    "a page could not be read",
+    "returned a page that was changed",
+    "memory is full, and writes",
+    "memory and swap are full",
+];
 
 pub(super) fn judge(end: &End<'_>, expected: &[u8], done: Done<'_>) -> Judgement {
-    let is_wrong = |line: &&str| line.contains(WRONG) && !CHILD.iter().any(|it| line.contains(it));
+    let is_wrong = |line: &&str| line.contains(WRONG) && !says(line, &CHILD);
     if let Some(line) = end.errors.lines().find(is_wrong) {
         return Wrong(line.to_owned());
     }
@@ -47,12 +56,22 @@ pub(super) fn judge(end: &End<'_>, expected: &[u8], done: Done<'_>) -> Judgement
         Some(_) if !expected.starts_with(end.output) => {
             Wrong(format!("what it printed is wrong; {last}"))
         }
-        Some(status) if done.acts.contains(&Act::Kill) => Ended(format!("status {status}, killed")),
-        Some(status) => match end.errors.lines().find(|line| line.starts_with(LINE)) {
+        Some(status) if done.acts.contains(&Act::Kill) && was_killed(status, end.errors) => {
+            Ended(format!("status {status}, killed"))
+        }
+        Some(status) => match end.errors.lines().find(|line| says(line, &DEVICE)) {
             Some(line) if done.faults == Faults::Fatal => Ended(line.to_owned()),
             _ => Wrong(format!("status {status}: {last}")),
         },
     }
+}
+
+fn says(line: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| line.contains(word))
+}
+
+fn was_killed(status: i32, errors: &str) -> bool {
+    status == KILLED || errors.lines().any(|line| says(line, &KILLED_CHILD))
 }
 
 #[cfg(test)]
@@ -89,7 +108,10 @@ mod tests {
         assert!(is_wrong(&of(Some(137), "a", "highwater: a page could not be read", NOTHING)));
         assert!(is_wrong(&of(Some(1), "", child, NOTHING)));
         assert!(is_wrong(&of(Some(139), "a", "Segmentation fault", FATAL)));
+        assert!(is_wrong(&of(Some(139), "a", "Segmentation fault", KILLED)));
+        assert!(is_wrong(&of(Some(137), "a", "highwater: a block was freed twice", FATAL)));
         assert!(matches!(of(Some(1), "", child, KILLED), Ended(_)));
-        assert!(matches!(of(Some(137), "a", "x\nhighwater: a page", FATAL), Ended(_)));
+        let lost = "x\nhighwater: a page could not be read: Input/output error";
+        assert!(matches!(of(Some(137), "a", lost, FATAL), Ended(_)));
     }
 }

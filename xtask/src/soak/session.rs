@@ -44,6 +44,7 @@ struct Session<'a> {
     name: String,
     child: Child,
     server: Option<Running>,
+    run_was_killed: bool,
     random: Rng,
     started: Instant,
     faults: Vec<String>,
@@ -69,6 +70,7 @@ pub(super) fn run(
         child: command(plan, inputs, highwater, dir, &name).spawn()?,
         name,
         server,
+        run_was_killed: false,
         random: Rng::with_seed(plan.seed ^ 1),
         started: Instant::now(),
         faults: Vec::new(),
@@ -116,6 +118,13 @@ fn command(plan: &Plan, inputs: &Inputs, highwater: &Path, dir: &Path, name: &st
     command
 }
 
+/// A command of Highwater's that ends within a minute.
+fn limited(highwater: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=1", "60"]).arg(highwater);
+    command
+}
+
 /// The command that the run was started with.
 pub(super) fn line(plan: &Plan) -> String {
     let swap = plan.swap.iter().map(|spec| format!("--swap {spec}"));
@@ -156,12 +165,15 @@ impl Session<'_> {
                 self.server.as_ref().is_some_and(|server| server.stop_for(SERVER_STOPPED))
             }
             Act::Kill => self.victim().is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok()),
-            Act::KillRun => self.child.kill().is_ok(),
+            Act::KillRun => {
+                self.run_was_killed = self.child.kill().is_ok();
+                self.run_was_killed
+            }
         }
     }
 
     fn ctl(&self, key: &str) -> Option<Output> {
-        Command::new(self.highwater).args(["ctl", &self.name, key]).output().ok()
+        limited(self.highwater).args(["ctl", &self.name, key]).output().ok()
     }
 
     /// A refusal is a right answer: the session may have ended, or the device may be in use.
@@ -192,7 +204,10 @@ impl Session<'_> {
 
     /// Whether all programs have ended. `highwater run` may be killed before.
     fn has_ended(&mut self) -> bool {
-        let has = |i: usize| self.dir.join(format!("{i}.status")).exists();
+        let has = |i: usize| {
+            let status = fs::read_to_string(self.dir.join(format!("{i}.status")));
+            status.is_ok_and(|status| status.ends_with('\n'))
+        };
         (0..self.plan.programs.len()).all(has) || self.refused()
     }
 
@@ -217,6 +232,11 @@ impl Session<'_> {
                 return;
             }
             sleep(POLL);
+        }
+        // The shell ends well whatever its programs do.
+        match self.child.try_wait() {
+            Ok(Some(status)) if status.success() || self.run_was_killed => {}
+            other => self.faults.push(format!("highwater run ended with {other:?}")),
         }
     }
 
@@ -246,9 +266,11 @@ impl Session<'_> {
                 self.faults.push(format!("{} is left", session.display()));
                 break;
             }
-            // The next run removes what a killed one left.
-            let mut next = Command::new(self.highwater);
-            next.args(["run", "--quiet", "--memory", "16M", "--", "true"]).status()?;
+            if self.run_was_killed {
+                // The next run removes what it left.
+                let mut next = limited(self.highwater);
+                next.args(["run", "--quiet", "--memory", "16M", "--", "true"]).status()?;
+            }
             sleep(POLL);
         }
         self.look_for_keys()

@@ -194,15 +194,17 @@ fn structures_locks_and_stacks_may_be_swapped_out() {
 }
 
 /// Regression: a fork waited for the C library's malloc, and its user, in a signal handler, for a
-/// page that the fork had frozen. A thread that looked for mappings of files had the regions locked
-/// when its signal handler faulted, and looked there, too, behind a writer.
+/// page that the fork had frozen. A thread looked for mappings of files with the regions locked;
+/// its signal handler faulted, locked them too, and waited behind a writer.
 #[test]
 fn threads_that_fork_and_take_signals_keep_their_contents() {
     let place = Place::new();
     let storm = place.c_program("storm", &["7", "3", "8", "24"]);
     let unlimited = place.run(&storm).expect_success("storm");
-    let limits = Limits { map_files: "read", malloc: "large", ..Limits::of(12 * MIB) };
-    for limits in [limits, Limits::of(12 * MIB)] {
+    // Children and their children may each need all of it again.
+    let ordinary = Limits { swap_size: 1024 * MIB, ..Limits::of(12 * MIB) };
+    let other = Limits { map_files: "read", malloc: "large", ..ordinary };
+    for limits in [ordinary, other] {
         place.compare_output("storm", &unlimited, &limits, &storm).expect_swapping();
     }
 }

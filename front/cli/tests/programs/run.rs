@@ -73,8 +73,8 @@ impl Run {
 fn lower_own_peak() {
     // SAFETY: gives free memory of the heap back to the kernel.
     unsafe { libc::malloc_trim(0) };
-    // 5 sets the peak to what is resident now (proc(5)).
-    std::fs::write("/proc/self/clear_refs", "5").expect("clear_refs");
+    // 5 sets the peak to what is resident now (proc(5)). Where that is refused, peaks are too high.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 /// Kills the group unless the process ends before the deadline. Returns a description of the stuck

@@ -1,18 +1,23 @@
-//! Keeps threads out of the slabs, and out of the C library's malloc, during a fork.
+//! Keeps threads out of the slabs, and out of the C library's malloc and free, during a fork.
 //!
 //! ```text
 //! thread -- its CPU's part: RwLock   read, while it is at the slabs or in the C library's malloc
 //! fork ---- all parts                written, from before the fork to after it, in both processes
 //! ```
 //! The C library's fork waits for the locks of its malloc after all fork handlers, when pages are
-//! frozen already. Their holder would wait for such a page if a signal handler interrupted it.
+//! frozen already. Their holder would wait for such a page if a signal handler interrupted it. That
+//! can still happen where the C library takes these locks by itself: in malloc_trim and mallinfo,
+//! and when a thread ends.
 //!
 //! A signal handler that interrupted its thread inside cannot wait for that thread, nor for others,
 //! which may wait for that thread's locks: if it forks, the child gives the heap and the gate up
-//! (heap::abandon).
+//! (heap::abandon). A handler that leaves by longjmp from there leaves its part locked, as it would
+//! leave the locks of malloc.
 //!
-//! Locking: before every lock of the heap. The manager's threads never enter.
+//! Locking: before every lock of the heap. The manager's threads and the forking one pass freely.
 
+use crate::errno::{errno, set_errno};
+use highwater_os::helper;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*, compiler_fence};
@@ -32,7 +37,7 @@ struct Gate(Box<[Part]>);
 #[derive(Default)]
 struct Part(RwLock<()>);
 
-/// A thread inside. `None`: it was before, and a signal handler entered again.
+/// A thread inside. `None`: it passed freely, or a signal handler of a thread inside entered again.
 pub(crate) struct Inside(Option<RwLockReadGuard<'static, ()>>);
 
 impl Drop for Inside {
@@ -44,10 +49,16 @@ impl Drop for Inside {
     }
 }
 
-/// No thread is inside.
+/// No other thread is inside.
 pub(crate) struct Closed(
     #[expect(dead_code, reason = "held, not read")] Vec<RwLockWriteGuard<'static, ()>>,
 );
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
 
 /// Makes a gate, in place of one that was given up.
 pub(crate) fn make(cpus: usize) {
@@ -66,10 +77,10 @@ pub(super) fn is_interrupted() -> bool {
     INSIDE.get()
 }
 
-/// Enters, as a thread of the program.
+/// Enters, as a thread of the program. Keeps errno, which free must not change.
 #[inline]
 pub(crate) fn enter() -> Inside {
-    match gate().filter(|_| !INSIDE.get()) {
+    match gate().filter(|_| !INSIDE.get() && !helper::is_inside()) {
         None => Inside(None),
         Some(gate) => {
             INSIDE.set(true);
@@ -78,14 +89,25 @@ pub(crate) fn enter() -> Inside {
             // SAFETY: a plain call. -1 if the system does not say it: then all share a part.
             let cpu = unsafe { libc::sched_getcpu() } as usize;
             let part = &gate.0[cpu % gate.0.len()];
-            Inside(Some(part.0.read().unwrap_or_else(PoisonError::into_inner)))
+            Inside(Some(part.0.try_read().unwrap_or_else(|_| wait(part))))
         }
     }
 }
 
-/// Waits until no thread is inside, and keeps all out. This thread is not inside. `None`: there is
-/// no gate.
+/// Enters once the fork has ended.
+#[cold]
+fn wait(part: &'static Part) -> RwLockReadGuard<'static, ()> {
+    let before = errno();
+    let guard = part.0.read().unwrap_or_else(PoisonError::into_inner);
+    set_errno(before);
+    guard
+}
+
+/// Waits until no thread is inside, and keeps all others out. This thread is not inside. `None`:
+/// there is no gate.
 pub(super) fn close() -> Option<Closed> {
     let close = |part: &'static Part| part.0.write().unwrap_or_else(PoisonError::into_inner);
-    gate().map(|gate| Closed(gate.0.iter().map(close).collect()))
+    let closed = gate().map(|gate| Closed(gate.0.iter().map(close).collect()));
+    INSIDE.set(closed.is_some());
+    closed
 }
