@@ -87,7 +87,7 @@ impl Plan {
         let in_memory = swap.iter().any(|spec| spec.contains("ram:"));
         let percent = if in_memory { 100..=150 } else { 25..=110 };
         let (mut options, budget_mib) = budget(&mut random, need, percent, own);
-        settings(&mut random, &mut options);
+        settings(&mut random, server, &mut options);
         let change = if in_memory { 100..=180 } else { 50..=180 };
         let disturbances = disturbances(&mut random, budget_mib, change, server);
         Plan { seed, programs, options, swap, server, faults, disturbances }
@@ -122,7 +122,7 @@ fn budget(
     }
 }
 
-fn settings(random: &mut Rng, options: &mut Vec<String>) {
+fn settings(random: &mut Rng, server: Option<Server>, options: &mut Vec<String>) {
     let mut set = |chance: f64, name: &str, values: &[&str]| {
         if random.f64() < chance {
             let value = values[random.usize(..values.len())];
@@ -130,7 +130,8 @@ fn settings(random: &mut Rng, options: &mut Vec<String>) {
         }
     };
     set(0.5, "--kswapd", &["auto", "2", "4"]);
-    set(0.2, "--seal", &["off"]);
+    // Pages on a server are always sealed.
+    set(if server.is_none() { 0.2 } else { 0.0 }, "--seal", &["off"]);
     set(0.3, "--large-pages", &["on"]);
     set(0.2, "--malloc", &["large"]);
     set(0.3, "--map-files", &["read"]);
