@@ -1,7 +1,13 @@
 //! Programs of the machine that tasks call.
 
+use crate::tidy::ROOT;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const POLL: Duration = Duration::from_millis(20);
 
 /// Why a task cannot be done, in one line.
 #[derive(Debug)]
@@ -10,6 +16,24 @@ pub struct Trouble(pub String);
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Trouble {
         Trouble(error.to_string())
+    }
+}
+
+/// Cargo's directory of builds.
+pub(crate) fn target() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR");
+    target.map_or_else(|| Path::new(ROOT).join("target"), PathBuf::from)
+}
+
+/// Waits until `is_so`, and no longer than `limit`; returns whether it is so.
+pub(crate) fn await_that(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let started = Instant::now();
+    loop {
+        match () {
+            () if is_so() => return true,
+            () if started.elapsed() > limit => return false,
+            () => sleep(POLL),
+        }
     }
 }
 

@@ -14,7 +14,8 @@ mod packages;
 mod root;
 mod table;
 
-use crate::tool::Trouble;
+use crate::tidy::ROOT;
+use crate::tool::{self, Trouble};
 use clap::Args;
 use guest::{Machine, Outcome};
 use packages::Kernel;
@@ -23,8 +24,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use table::Column;
 
-/// The repository this program was built from.
-const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// The page with the table.
 const PAGE: &str = "docs/kernels.md";
 
@@ -49,11 +48,10 @@ pub struct Options {
 /// Nothing can be run, or a kernel that was asked for does not exist.
 pub fn run(options: &Options) -> Result<usize, Trouble> {
     let kernels = chosen(&packages::all(), &options.kernel)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    let target = target.map_or_else(|| Path::new(REPOSITORY).join("target"), PathBuf::from);
+    let target = tool::target();
     let dir = target.join("kernels");
     fs::create_dir_all(dir.join("results"))?;
-    let root = Root::new(dir.join("root"), Path::new(REPOSITORY), &target.join("release"))?;
+    let root = Root::new(dir.join("root"), Path::new(ROOT), &target.join("release"))?;
     let images: Vec<_> = kernels.iter().map(|kernel| image(kernel, &dir, &root)).collect();
     let archive = dir.join("root.cpio");
     root.pack(&archive)?;
@@ -144,7 +142,7 @@ fn show(dir: &Path) -> Result<(), Trouble> {
         print!("{tables}");
         return Ok(());
     }
-    let page = Path::new(REPOSITORY).join(PAGE);
+    let page = Path::new(ROOT).join(PAGE);
     let text = table::replaced(&fs::read_to_string(&page)?, &tables);
     fs::write(&page, text.ok_or_else(|| Trouble(format!("{PAGE} has no place for tables")))?)?;
     Ok(())

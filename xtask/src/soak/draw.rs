@@ -100,8 +100,8 @@ impl Plan {
 }
 
 fn program(random: &mut Rng) -> Program {
-    let kinds = [Kind::Storm, Kind::Storm, Kind::Storm, Kind::Sort, Kind::Objects, Kind::Arrays];
-    let kinds = [&kinds[..], &[Kind::Compress, Kind::Compile]].concat();
+    use Kind::{Arrays, Compile, Compress, Objects, Sort, Storm};
+    let kinds = [Storm, Storm, Storm, Sort, Objects, Arrays, Compress, Compile];
     Program::draw(kinds[random.usize(..kinds.len())], random)
 }
 

@@ -15,7 +15,8 @@ mod programs;
 mod server;
 mod session;
 
-use crate::tool::Trouble;
+use crate::tidy::ROOT;
+use crate::tool::{self, Trouble};
 use clap::Args;
 use draw::{Act, Plan};
 use judge::{Done, End, Judgement};
@@ -24,11 +25,9 @@ use serde_json::Value;
 use session::Ended;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The repository this program was built from.
-const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// Counters of the report that are summed up.
 const COUNTERS: [(&str, &str); 5] = [
     ("/faults_minor", "minor faults"),
@@ -67,9 +66,8 @@ struct Sums {
 /// # Errors
 /// Nothing can be run.
 pub fn run(options: &Options) -> Result<usize, Trouble> {
-    let repository = Path::new(REPOSITORY).canonicalize()?;
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    let target = target.map_or_else(|| repository.join("target"), PathBuf::from);
+    // Programs run in other directories.
+    let (repository, target) = (Path::new(ROOT).canonicalize()?, tool::target().canonicalize()?);
     let highwater = target.join("release/highwater");
     let dir = target.join("soak");
     let mut inputs = Inputs::new(dir.join("inputs"), &repository)?;
@@ -98,15 +96,15 @@ fn one(
     let mut reasons = Vec::new();
     for (i, program) in plan.programs.iter().enumerate() {
         let judgement = judged(plan, i, program, inputs, &ended, &dir)?;
-        let name = format!("{:?}", program.kind).to_lowercase();
+        let name = program.kind.name();
         match judgement {
-            Judgement::Right => sums.count(&name, "right"),
+            Judgement::Right => sums.count(name, "right"),
             Judgement::Ended(reason) => {
-                sums.count(&name, "ended early");
+                sums.count(name, "ended early");
                 reasons.push(format!("{name} ended: {reason}"));
             }
             Judgement::Wrong(reason) => {
-                sums.count(&name, "wrong");
+                sums.count(name, "wrong");
                 wrong.push(format!("{name} {}: {reason}", program.arguments.join(" ")));
             }
         }
@@ -145,8 +143,7 @@ fn judged(
 
 /// A run in a line.
 fn told(plan: &Plan, ended: &Ended, reasons: &[String]) -> String {
-    let names: Vec<String> =
-        plan.programs.iter().map(|it| format!("{:?}", it.kind).to_lowercase()).collect();
+    let names: Vec<&str> = plan.programs.iter().map(|program| program.kind.name()).collect();
     let reasons: String = reasons.iter().map(|reason| format!("; {reason}")).collect();
     format!(
         "seed {}: {} with {}: {:.1} s, disturbed {} times{reasons}",

@@ -26,6 +26,19 @@ pub(super) enum Kind {
     Compile,
 }
 
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Storm => "storm",
+            Kind::Sort => "sort",
+            Kind::Objects => "objects",
+            Kind::Arrays => "arrays",
+            Kind::Compress => "compress",
+            Kind::Compile => "compile",
+        }
+    }
+}
+
 /// A program, its arguments, and about how much memory it needs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Program {

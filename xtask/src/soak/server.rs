@@ -1,16 +1,15 @@
 //! A server of swap that a run has for itself.
 
 use super::draw::Server;
-use crate::tool::{self, Trouble};
+use crate::tool::{self, Trouble, await_that};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A server listens within this.
 const PATIENCE: Duration = Duration::from_secs(10);
-const POLL: Duration = Duration::from_millis(20);
 
 /// A server under way; it ends with this value.
 pub(super) struct Running {
@@ -38,14 +37,10 @@ impl Running {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|error| Trouble(format!("{name}: {error}")))?;
         let server = Running { child, kind, socket };
-        let started = Instant::now();
-        while !server.socket.exists() {
-            if started.elapsed() > PATIENCE {
-                return Err(Trouble(format!("{name} does not listen")));
-            }
-            sleep(POLL);
+        match await_that(PATIENCE, || server.socket.exists()) {
+            true => Ok(server),
+            false => Err(Trouble(format!("{name} does not listen"))),
         }
-        Ok(server)
     }
 
     /// Stops it for a while. Returns whether that took place.

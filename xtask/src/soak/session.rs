@@ -6,7 +6,7 @@
 use super::draw::{Act, Plan};
 use super::programs::Inputs;
 use super::server::Running;
-use crate::tool::Trouble;
+use crate::tool::{Trouble, await_that};
 use fastrand::Rng;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fmt::Write as _;
@@ -25,7 +25,6 @@ const STOPPED: Duration = Duration::from_millis(300);
 const SERVER_STOPPED: Duration = Duration::from_secs(2);
 /// What a session leaves is gone after this.
 const PATIENCE: Duration = Duration::from_secs(10);
-const POLL: Duration = Duration::from_millis(20);
 
 /// What became of the session.
 pub(super) struct Ended {
@@ -217,21 +216,15 @@ impl Session<'_> {
     }
 
     fn wait_for_end(&mut self) {
-        while !self.has_ended() && self.started.elapsed() < TIME_LIMIT {
-            sleep(POLL);
-        }
-        if !self.has_ended() {
+        let left = TIME_LIMIT.saturating_sub(self.started.elapsed());
+        if !await_that(left, || self.has_ended()) {
             self.give_up();
         }
-        let started = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if started.elapsed() > PATIENCE {
-                self.faults.push("highwater run goes on although its programs have ended".into());
-                self.give_up();
-                let _ = self.child.wait();
-                return;
-            }
-            sleep(POLL);
+        if !await_that(PATIENCE, || !matches!(self.child.try_wait(), Ok(None))) {
+            self.faults.push("highwater run goes on although its programs have ended".into());
+            self.give_up();
+            let _ = self.child.wait();
+            return;
         }
         // The shell ends well whatever its programs do.
         match self.child.try_wait() {
@@ -260,34 +253,32 @@ impl Session<'_> {
             }
         }
         let session = fs::read_to_string(self.dir.join("session")).unwrap_or_default();
-        let (session, started) = (PathBuf::from(session.trim()), Instant::now());
-        while session.is_absolute() && session.exists() {
-            if started.elapsed() > PATIENCE {
-                self.faults.push(format!("{} is left", session.display()));
-                break;
-            }
-            if self.run_was_killed {
-                // The next run removes what it left.
+        let session = PathBuf::from(session.trim());
+        let is_gone = || {
+            let is_gone = !session.is_absolute() || !session.exists();
+            if !is_gone && self.run_was_killed {
+                // The next run removes what it left. If that fails, it stays.
                 let mut next = limited(self.highwater);
-                next.args(["run", "--quiet", "--memory", "16M", "--", "true"]).status()?;
+                let _ = next.args(["run", "--quiet", "--memory", "16M", "--", "true"]).status();
             }
-            sleep(POLL);
+            is_gone
+        };
+        if !await_that(PATIENCE, is_gone) {
+            self.faults.push(format!("{} is left", session.display()));
         }
         self.look_for_keys()
     }
 
     fn look_for_keys(&mut self) -> Result<(), Trouble> {
-        let started = Instant::now();
-        while let Some(server) = &self.server {
-            let keys = server.keys()?;
-            if keys == 0 {
-                break;
-            }
-            if started.elapsed() > PATIENCE {
-                self.faults.push(format!("{keys} keys are left on the server"));
-                break;
-            }
-            sleep(POLL);
+        let Some(server) = &self.server else { return Ok(()) };
+        let mut keys = Ok(0);
+        await_that(PATIENCE, || {
+            keys = server.keys();
+            !matches!(keys, Ok(1..))
+        });
+        match keys? {
+            0 => {}
+            left => self.faults.push(format!("{left} keys are left on the server")),
         }
         Ok(())
     }
