@@ -40,7 +40,6 @@ use highwater_devices::Device;
 use highwater_mm::{Frozen, Snapshot};
 use highwater_os::helper::Program;
 use highwater_os::sys;
-use highwater_platform::Cpu;
 use highwater_serve::Service;
 use highwater_session::Forked;
 use highwater_uffd::api::Source;
@@ -312,7 +311,7 @@ extern "C" fn child() {
     descriptors::close_guarded();
     match saved.and_then(|saved| go_on(old, saved, &heap, &blocked)) {
         Ok(()) => match heap {
-            heap::Found::Interrupted => heap::abandon(old.manager.platform().cpus()),
+            heap::Found::Interrupted => heap::abandon(),
             whole @ heap::Found::Whole(_) => {
                 drop(whole);
                 heap::inherit();

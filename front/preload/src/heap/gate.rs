@@ -60,10 +60,18 @@ impl Drop for Closed {
     }
 }
 
-/// Makes a gate, in place of one that was given up.
+/// Makes the gate of a process that is served from now on.
 pub(crate) fn make(cpus: usize) {
     let gate = Gate((0..cpus).map(|_| Part::default()).collect());
     GATE.store(Box::leak(Box::new(gate)), Release);
+}
+
+/// In a forked child: makes another gate in place of one inside which threads may be that do not
+/// exist here.
+pub(super) fn abandon() {
+    if let Some(gate) = gate() {
+        make(gate.0.len());
+    }
 }
 
 #[inline]

@@ -136,10 +136,9 @@ pub(crate) fn close() -> Found {
 }
 
 /// In a forked child: gives up the heap, whose slabs another thread may have been changing. Later
-/// requests go to the C library; existing blocks stay, and are not freed. Threads that do not exist
-/// here may be inside the gate.
-pub(crate) fn abandon(cpus: usize) {
-    gate::make(cpus);
+/// requests go to the C library; existing blocks stay, and are not freed.
+pub(crate) fn abandon() {
+    gate::abandon();
     ABANDONED.store(HEAP.swap(ptr::null_mut(), AcqRel), Release);
 }
 
