@@ -40,8 +40,8 @@ pub struct Options {
     pub scale: Option<u64>,
     /// Rounds at the coarse scale, and at the fine one.
     pub rounds: [usize; 2],
-    /// What the experiments' warm-up and measured time are divided by: with less memory, the same
-    /// state is reached sooner.
+    /// Divisor of the experiments' warm-up and measured time: with less memory, a run reaches its
+    /// steady state sooner.
     pub shorter: f64,
 }
 
@@ -198,8 +198,8 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// What experiments on the machine change, at the best point and at both ends of each cost that
-    /// the base does not fix.
+    /// The changes that experiments on the machine predict, at the best point and at both ends of
+    /// each cost that the base does not fix.
     fn predict(
         &self,
         found: &Found<'_>,

@@ -1,17 +1,17 @@
-//! What a calibration found: as JSON and as text.
+//! The result of a calibration, as JSON and as text.
 
 use highwater_command::value;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
-/// What the base says of a machine's costs, and what follows for what came after it.
+/// The costs that a base fixes, and the changes predicted from them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// The machine's name.
     pub machine: String,
     /// The scale of the fine search.
     pub scale: u64,
-    /// What warm-up and measured time were divided by.
+    /// Divisor of warm-up and measured time.
     pub shorter: f64,
     /// Points that were simulated.
     pub simulations: usize,

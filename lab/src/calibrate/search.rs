@@ -64,13 +64,13 @@ impl Axis {
 pub(super) struct Tried {
     /// The costs.
     pub(super) at: Vec<u64>,
-    /// What came out, in the order of the published values.
+    /// Simulated values, in the order of the published ones.
     pub(super) values: Vec<f64>,
     /// The misfit.
     pub(super) misfit: f64,
 }
 
-/// What the base says of the costs.
+/// The best point, and how far the base determines each cost.
 #[derive(Debug)]
 pub(super) struct Found<'a> {
     /// The point with the least misfit.

@@ -1,4 +1,4 @@
-//! What calibration sees, and what machine files say of it.
+//! Calibration reads base values only, and machine files agree with it.
 
 use super::*;
 use crate::machines;

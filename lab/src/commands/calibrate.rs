@@ -5,27 +5,26 @@
 //! ```
 //! Exit status: 0, 1 if a simulation failed, 2 if the machine cannot be calibrated.
 
-use super::files::{create, failed, refusal, write};
+use super::files::{check_writable, failed, refusal, replace};
 use clap::Args;
 use highwater_command::{Refusal, print, say};
 use highwater_lab::calibrate::{Options, calibrate};
 use highwater_lab::machines;
 use highwater_lab::simulate::RunError;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Derive the calibrated costs of a simulated machine from published values of bases
 ///
 /// The machine's file says in [[calibrated]] which costs these are, where they are searched, and
-/// which base values fix them. What was published of improved versions is not used. Costs that the
+/// which base values fix them. Published values of improved versions are not used. Costs that the
 /// base does not fix get the range that it allows, and changes an interval.
 #[derive(Debug, Args)]
 pub(crate) struct Calibrate {
     /// Its name
     #[arg(value_parser = machine)]
     machine: &'static str,
-    /// What memory and devices are divided by in the fine search; the coarse one has a quarter
+    /// Divisor of memory and devices in the fine search; the coarse one has a quarter
     /// [default: as the experiments]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     scale: Option<u64>,
@@ -56,15 +55,17 @@ fn rounds(text: &str) -> Result<[usize; 2], String> {
 impl Calibrate {
     /// Runs the subcommand.
     pub(crate) fn execute(self) -> Result<ExitCode, Refusal> {
-        let json = self.json.as_deref().map(create).transpose()?;
+        self.json.as_deref().map(check_writable).transpose()?;
         let shorter = f64::from(self.shorter);
         let options = Options { scale: self.scale, rounds: self.rounds, shorter };
         let text = machines::text(self.machine).expect("it was found by its name");
         match calibrate(text, options, &|line: &str| say(line)) {
             Ok(found) => {
-                if let Some(file) = json {
-                    let text = serde_json::to_string_pretty(&found).expect("text keys");
-                    write("result", &file, |to| writeln!(to, "{text}"));
+                if let Some(path) = self.json {
+                    let text = serde_json::to_string_pretty(&found).expect("text keys") + "\n";
+                    if let Err(error) = replace(&path, &text) {
+                        say(format_args!("the result could not be written: {error}"));
+                    }
                 }
                 Ok(print(format_args!("{}", found.text())))
             }

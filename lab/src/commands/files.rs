@@ -2,8 +2,8 @@
 
 use highwater_command::{Refusal, say};
 use highwater_lab::simulate::{BadSetting, RunError};
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,17 +18,32 @@ pub(crate) fn failed(error: &RunError) -> ExitCode {
 }
 
 pub(crate) fn create(path: &Path) -> Result<File, Refusal> {
-    File::create(path).map_err(|error| {
-        let what = format!("'{}' cannot be created: {error}", path.display());
-        Refusal::new(what, "name a file in a directory that exists and is writable")
-    })
+    File::create(path).map_err(|error| not_created(path, &error))
+}
+
+/// Refuses a file that [`replace`] could not write, and leaves what is in it.
+pub(crate) fn check_writable(path: &Path) -> Result<(), Refusal> {
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(|error| not_created(path, &error))
+}
+
+fn not_created(path: &Path, error: &io::Error) -> Refusal {
+    let what = format!("'{}' cannot be created: {error}", path.display());
+    Refusal::new(what, "name a file in a directory that exists and is writable")
+}
+
+/// Replaces a file as a whole, so that it is never half written.
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    std::fs::write(&new, text)?;
+    std::fs::rename(new, path)
 }
 
 /// Writes a file. A failed write is reported, and the command continues: its result is printed.
 pub(crate) fn write(
     what: &str,
     file: &File,
-    contents: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>,
+    contents: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) {
     let mut to = BufWriter::new(file);
     let written = contents(&mut to).and_then(|()| to.flush());

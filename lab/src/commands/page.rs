@@ -2,6 +2,7 @@
 //!
 //! Exit status: 0, 2 if the page or a source cannot be used.
 
+use super::files::replace;
 use clap::Args;
 use highwater_command::Refusal;
 use highwater_lab::calibrate::Calibration;
@@ -51,7 +52,7 @@ impl Page {
         let written = sources.write(&text(&self.page)?);
         let written = written
             .map_err(|what| Refusal::new(format!("'{shown}', {what}"), "nothing was written"))?;
-        std::fs::write(&self.page, written).map_err(|error| {
+        replace(&self.page, &written).map_err(|error| {
             Refusal::new(format!("'{shown}' cannot be written: {error}"), "make it writable")
         })?;
         Ok(ExitCode::SUCCESS)

@@ -18,7 +18,7 @@ pub(crate) struct Progress {
     state: Mutex<State>,
 }
 
-/// What ended, and what is left.
+/// The runs that ended, and those that are left.
 #[derive(Debug)]
 struct State {
     experiments: Vec<Runs>,
@@ -33,7 +33,7 @@ struct Runs {
     ended: usize,
     /// Of those that ended.
     seconds: f64,
-    /// What one took in committed results.
+    /// Seconds of a run in committed results.
     before: Option<f64>,
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //! Exit status: 0, 1 if a run failed, 2 if it cannot be run.
 
-use super::files::{create, failed, refusal, write};
+use super::files::{create, failed, refusal, replace, write};
 use super::progress::Progress;
 use clap::Args;
 use highwater_command::{Refusal, print};
@@ -22,7 +22,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What stands for all published experiments.
+/// The name for all published experiments.
 const ALL: &str = "all";
 
 /// Run a published experiment on a simulated machine, beside the published values
@@ -97,11 +97,8 @@ impl Store {
         Ok(Store { path, results, kept })
     }
 
-    /// Replaces the file as a whole, so that it is never half written.
     fn write(&self) -> std::io::Result<()> {
-        let new = self.path.with_extension("new");
-        std::fs::write(&new, self.results.text())?;
-        std::fs::rename(new, &self.path)
+        replace(&self.path, &self.results.text())
     }
 }
 

@@ -18,7 +18,7 @@ const RESULTS: &str = "<!-- results: ";
 const CALIBRATION: &str = "<!-- calibration: ";
 const END: &str = "<!-- end -->";
 
-/// What a page is written from.
+/// Results from which a page is written.
 #[derive(Debug, Default)]
 pub struct Sources {
     /// Results of experiments.
@@ -51,7 +51,7 @@ impl Sources {
         Ok(text)
     }
 
-    /// What a marker stands for; `None` for any other line.
+    /// The tables of a marker; `None` for any other line.
     fn tables(&self, line: &str) -> Result<Option<String>, String> {
         let name = |marker: &str| line.strip_prefix(marker)?.strip_suffix(" -->");
         if let Some(name) = name(RESULTS) {

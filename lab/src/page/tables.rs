@@ -114,7 +114,7 @@ fn orders(rows: &[&Row]) -> String {
     )
 }
 
-/// What the base fixes, residuals, and intervals of changes beside published ratios.
+/// Costs as the base fixes them, residuals, and intervals of changes beside published ratios.
 pub(super) fn calibration(found: &Calibration, results: &Results) -> String {
     let Calibration { simulations, scale, shorter, bound, .. } = found;
     let mut text = format!(

@@ -1,5 +1,5 @@
 //! Published values of bases, for calibration: of variants in the role of a base, from their own
-//! tables. What came after a base is in tables that nothing here parses.
+//! tables. Values of later versions are in tables that nothing here parses.
 
 use super::rows::Role;
 use super::study::{Compared, Known, Presentation, Quantity, Study, Variant};
@@ -15,7 +15,7 @@ pub struct BaseValue {
     variant: &'static Variant,
     quantity: &'static Quantity,
     tasks: usize,
-    /// What was published.
+    /// The published value.
     pub published: f64,
 }
 
@@ -70,7 +70,7 @@ impl Study {
         found
     }
 
-    /// What published variants change, without what was published of them.
+    /// Ratios of published variants to their base, without the published values.
     pub fn ratios(&'static self, tasks: &[usize]) -> Vec<Ratio> {
         let mut found = Vec::new();
         let Some(base) = self.variants.iter().rfind(|v| v.role == Role::Base) else { return found };

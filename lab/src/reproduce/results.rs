@@ -23,7 +23,7 @@ pub struct Outcome {
     pub conditions: Vec<String>,
     /// Simulations.
     pub runs: usize,
-    /// What they took of the host's time, one after the other.
+    /// Seconds of the host for all runs, one after the other.
     pub seconds: f64,
     /// Published and measured values.
     pub rows: Vec<Row>,
