@@ -157,6 +157,14 @@ pub trait Device: Send + Sync {
     /// Memory that the contents take, which counts against the user's memory limit.
     fn resident(&self) -> Bytes;
 
+    /// From now on, contents that can be moved out of memory are, until the rest takes at most
+    /// `most`. No effect on devices of one level.
+    fn limit_resident(&self, most: Bytes) {
+        if let Some(inner) = self.inner() {
+            inner.limit_resident(most);
+        }
+    }
+
     /// Memory that the device itself takes as it is used, beside its contents.
     fn tables(&self) -> Bytes {
         self.inner().map_or(Bytes(0), |inner| inner.tables())

@@ -5,13 +5,17 @@
 
 use crate::device::Device;
 use crate::tier::blocks::{Blocks, Near};
+use highwater_units::Bytes;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A level of a tier.
 pub(super) struct Level {
     pub(super) device: Box<dyn Device>,
     pages: u32,
+    /// Bytes of memory that its contents are to take at most.
+    most: AtomicU64,
     blocks: Arc<Mutex<Blocks>>,
 }
 
@@ -22,13 +26,14 @@ impl Level {
     /// The system's error number.
     pub(super) fn new(device: Box<dyn Device>) -> Result<Level, i32> {
         let pages = device.info().pages;
-        Ok(Level { device, pages, blocks: Arc::new(Mutex::new(Blocks::new(pages)?)) })
+        let blocks = Arc::new(Mutex::new(Blocks::new(pages)?));
+        Ok(Level { device, pages, most: AtomicU64::new(u64::MAX), blocks })
     }
 
     /// The level for a forked child, which takes and frees no blocks.
     pub(super) fn inherit(&self) -> Level {
         let (device, blocks) = (self.device.inherit(), self.blocks.clone());
-        Level { device, pages: self.pages, blocks }
+        Level { device, pages: self.pages, most: AtomicU64::new(u64::MAX), blocks }
     }
 
     /// The number of blocks.
@@ -52,11 +57,28 @@ impl Level {
         self.lock().used()
     }
 
-    /// Its use in thousandths: of its blocks, or of its memory if it compresses, whichever is more.
+    /// Its contents are to take at most `most` of memory from now on.
+    pub(super) fn limit(&self, most: Bytes) {
+        self.most.store(most.0, Relaxed);
+    }
+
+    /// Its use in thousandths: of its blocks, or of the memory that it may take, whichever is more.
     pub(super) fn use_per_mille(&self) -> u64 {
-        let share = |part: u64, all: u64| part * 1000 / all.max(1);
-        let memory = self.device.compression().map_or(0, |held| share(held.used.0, held.limit.0));
-        share(self.used().into(), self.pages.into()).max(memory)
+        let share = |part: u64, all: u64| part.saturating_mul(1000) / all.max(1);
+        let (memory, limit) = self.memory();
+        let limit = limit.0.min(self.most.load(Relaxed));
+        share(self.used().into(), self.pages.into()).max(share(memory.0, limit))
+    }
+
+    /// Whether its contents take as much memory as [`Level::limit`] allows.
+    pub(super) fn is_at_limit(&self) -> bool {
+        self.memory().0.0 >= self.most.load(Relaxed)
+    }
+
+    /// The memory of its contents, and the most that there is.
+    fn memory(&self) -> (Bytes, Bytes) {
+        let whole = || (Bytes::of_pages(self.used().into()), Bytes::of_pages(self.pages.into()));
+        self.device.compression().map_or_else(whole, |held| (held.used, held.limit))
     }
 
     /// Whether freeing a block frees memory. Pages filled with one word take none if the device

@@ -142,6 +142,15 @@ impl Device for Tier {
         Bytes(self.shared.levels().map(|level| level.device.resident().0).sum())
     }
 
+    fn limit_resident(&self, most: Bytes) {
+        if let Some(worker) = &self.worker {
+            self.shared.fast.limit(most);
+            if self.shared.is_high() {
+                worker.wake();
+            }
+        }
+    }
+
     fn tables(&self) -> Bytes {
         Bytes(self.shared.levels().map(|level| level.device.tables().0).sum())
     }

@@ -246,12 +246,13 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Moves pages of any age until it is to stop.
+/// Moves pages of any age until it is to stop, while the fast level's memory limit changes.
 fn move_pages(shared: &Arc<Shared>, seed: u64, stop: &AtomicBool) {
     let (mut random, mut slot) = (Prng::new(seed), 0);
     let mut writeback = Writeback::new(shared.clone()).unwrap();
     while !stop.load(Relaxed) {
         let most = 1 + random.below(100);
+        shared.fast.limit(Bytes::of_pages(random.below(512)));
         slot = match writeback.batch(slot, 0, most) {
             Batch::Moved(_, next) if next < shared.table.slots() => next,
             Batch::Moved(..) | Batch::Refused => random.below(shared.table.slots().into()) as u32,
@@ -351,6 +352,23 @@ fn the_oldest_pages_move_first() {
     let moved = writeback.batch(0, age, 64);
     assert!(matches!(moved, Batch::Moved(64, _)), "{moved:?}");
     assert_eq!(slow_slots(&shared), (30..94).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_fast_level_of_which_less_may_be_resident_is_written_back() {
+    let (shared, _) = written();
+    assert!(!shared.is_high(), "200 of 256 pages");
+    shared.fast.limit(Bytes::of_pages(100));
+    let pages = shared.plan().map(|plan| plan.pages);
+    assert!(
+        shared.fast.is_at_limit() && pages == Some(120),
+        "80 % of what may be resident stay: {pages:?}"
+    );
+    let mut caller = Caller::new(&shared, 0, 768, 1);
+    caller.write(&mut [Io::new(600, FrameList::one(Pfn(0)))]);
+    assert_eq!(slow_slots(&shared), [600], "pages go past a full level");
+    shared.fast.limit(Bytes(u64::MAX));
+    assert!(!shared.is_high() && shared.plan().is_none());
 }
 
 #[test]

@@ -208,7 +208,7 @@ impl Shared {
     /// Only the caller uses the frames.
     unsafe fn write_fast(&self, arena: Arena, slot: u32, frames: &FrameList) -> usize {
         let mut at = 0;
-        while at < frames.len() {
+        while at < frames.len() && !self.fast.is_at_limit() {
             let from = slot + at as u32;
             // Distant slots get distant blocks: a compressing device selects its shard by the
             // block.

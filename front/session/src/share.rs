@@ -274,6 +274,16 @@ impl Share {
         (grown + unshared + unpaid).min(self.granted().saturating_sub(FLOOR))
     }
 
+    /// The most pages that its swap devices in RAM, which take `devices` now, are to hold if they
+    /// can move the rest to a disk: half of the memory that it has or could borrow. `None`: they
+    /// take none of it.
+    pub fn devices_most(&self, devices: u64) -> Option<u64> {
+        match self.budget.scope() {
+            Scope::Everything => Some((self.granted() + devices + self.left()) / 2),
+            Scope::Paged => None,
+        }
+    }
+
     /// Pages that have parted, and that its entry counts as shared.
     fn unshared(&self) -> u64 {
         let parted = self.parted_now.load(Relaxed).saturating_sub(self.parted.load(Relaxed));

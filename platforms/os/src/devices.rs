@@ -216,6 +216,14 @@ impl Devices {
         all.peek().is_some().then(|| all.sum())
     }
 
+    /// Devices that can move contents out of memory are to take at most `most` of it, in equal
+    /// parts.
+    pub fn limit_resident(&self, most: Bytes) {
+        let tiers = || self.present().filter(|device| device.tiering().is_some());
+        let part = most.0 / tiers().count().max(1) as u64;
+        tiers().for_each(|device| device.limit_resident(Bytes(part)));
+    }
+
     /// Stops the background threads of all devices until [`Devices::resume`]. Called before a fork.
     pub fn pause(&self) {
         self.present().for_each(|device| device.pause());
