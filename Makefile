@@ -153,13 +153,10 @@ c-files:
 	$(C_FILL) front/c/install/highwater-config-version.cmake.in \
 	    > $(C_TO)/cmake/highwater/highwater-config-version.cmake
 
-# Programs are tested as they are shipped, alone on the machine, since some tests compare durations;
-# everything else with assertions. With HIGHWATER_REQUIRE=all, as in CI, a test that cannot run
-# fails.
-SHIPPED = highwater-cli highwater-command highwater-preload highwater-session
+# Programs run with what is shipped, everything else with assertions. With HIGHWATER_REQUIRE=all, as
+# in CI, a test that cannot run fails.
 test: tools venv build
-	$(CARGO) test --release $(addprefix --package ,$(SHIPPED))
-	$(CARGO) test --workspace $(addprefix --exclude ,$(SHIPPED))
+	HIGHWATER=$(HIGHWATER) $(CARGO) test --workspace
 	$(MAKE) python
 
 python: package
@@ -175,8 +172,10 @@ python-types: package
 
 # The programs of the tests with handler threads, with and without copies for system calls.
 test-modes: tools venv build
-	HIGHWATER_TEST_MODE=handlers $(CARGO) test --release --package highwater-cli --test programs
-	HIGHWATER_TEST_MODE=copies $(CARGO) test --release --package highwater-cli --test programs
+	HIGHWATER=$(HIGHWATER) HIGHWATER_TEST_MODE=handlers \
+	    $(CARGO) test --package highwater-cli --test programs
+	HIGHWATER=$(HIGHWATER) HIGHWATER_TEST_MODE=copies \
+	    $(CARGO) test --package highwater-cli --test programs
 
 # HIGHWATER names another build, SUITE_PYTHON a Python with its package `test`.
 test-programs: build

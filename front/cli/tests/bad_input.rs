@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{can_run, compile, highwater, idle_library};
+use common::{binary, can_run, compile, highwater, idle_library};
 use highwater_platform::testing::skip_or_fail;
 use rustix::fs::{Gid, Uid, XattrFlags, chown, setxattr};
 use std::fs::{Permissions, set_permissions};
@@ -76,7 +76,7 @@ fn executable(dir: &TempDir, name: &str, contents: &[u8]) -> PathBuf {
 }
 
 /// A copy of a program that every user can execute.
-fn copy_of(dir: &TempDir, program: &str, name: &str) -> PathBuf {
+fn copy_of(dir: &TempDir, program: impl AsRef<Path>, name: &str) -> PathBuf {
     executable(dir, name, &std::fs::read(program).unwrap())
 }
 
@@ -90,7 +90,7 @@ fn is_root(what: &str) -> bool {
 
 /// `highwater run` as the user nobody, from a directory that this user can read.
 fn run_as_nobody(dir: &TempDir) -> Command {
-    let binary = copy_of(dir, env!("CARGO_BIN_EXE_highwater"), "highwater");
+    let binary = copy_of(dir, binary(), "highwater");
     let mut command = Command::new(binary);
     command.arg("run").uid(NOBODY).gid(NOBODY).current_dir("/");
     command.env_remove("LD_PRELOAD").env("HIGHWATER_PRELOAD", idle_library(dir.path()));
@@ -339,7 +339,7 @@ fn address_space_limit_of_the_shell() {
     if !can_run(&idle_library(dir.path())) {
         return;
     }
-    let script = format!("ulimit -v 8000000; exec {} run true", env!("CARGO_BIN_EXE_highwater"));
+    let script = format!("ulimit -v 8000000; exec {} run true", binary().display());
     let mut shell = Command::new("sh");
     shell.args(["-c", &script]).env("HIGHWATER_PRELOAD", idle_library(dir.path()));
     let errors = refused(&mut shell);

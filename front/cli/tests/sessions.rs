@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{can_run, highwater, idle_library};
+use common::{binary, can_run, highwater, idle_library};
 use highwater_platform::testing::skip_or_fail;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -123,7 +123,7 @@ fn sessions_of_other_users_are_not_listed() {
     let program = dir.path().join("highwater");
     // By a process of its own: a child that another test forks meanwhile would have the copy open
     // for writing, and it could not be executed.
-    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_highwater")).arg(&program).status();
+    let copied = Command::new("cp").arg(binary()).arg(&program).status();
     assert!(copied.unwrap().success());
     let mut ls = Command::new(program);
     ls.uid(NOBODY).gid(NOBODY).current_dir("/").env_remove("LD_PRELOAD");

@@ -117,10 +117,10 @@ fn command(plan: &Plan, inputs: &Inputs, highwater: &Path, dir: &Path, name: &st
     command
 }
 
-/// A command of Highwater's that ends within a minute.
-fn limited(highwater: &Path) -> Command {
+/// A command that ends within a minute.
+fn limited(program: &Path) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=1", "60"]).arg(highwater);
+    command.args(["--kill-after=1", "60"]).arg(program);
     command
 }
 
@@ -295,7 +295,7 @@ fn stuck(group: u32) -> String {
             continue;
         }
         let _ = writeln!(text, "== {stat}");
-        let mut debugger = Command::new("gdb");
+        let mut debugger = limited(Path::new("gdb"));
         debugger.args(["-p", &pid, "-batch", "-ex", "thread apply all backtrace"]);
         let found = debugger.stdin(Stdio::null()).output();
         let lines = found.map_or_else(|error| error.to_string().into_bytes(), |it| it.stdout);

@@ -1,12 +1,18 @@
 //! Helpers of the tests that run the real binary.
 
 use highwater_platform::testing::skip_or_fail;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The binary under test.
+/// The binary under test: the one that HIGHWATER names, as for make, or that of this build.
+pub(crate) fn binary() -> PathBuf {
+    let built = || PathBuf::from(env!("CARGO_BIN_EXE_highwater"));
+    std::env::var_os("HIGHWATER").map_or_else(built, PathBuf::from)
+}
+
+/// Runs it.
 pub(crate) fn highwater() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    let mut command = Command::new(binary());
     // The test may run under `highwater run` itself.
     command.env_remove("LD_PRELOAD").stdin(Stdio::null());
     command
@@ -21,7 +27,7 @@ pub(crate) fn compile(source: &str, output: &Path, options: &[&str]) {
 }
 
 /// A preload library that does nothing.
-pub(crate) fn idle_library(dir: &Path) -> std::path::PathBuf {
+pub(crate) fn idle_library(dir: &Path) -> PathBuf {
     let path = dir.join("libidle.so");
     compile("int highwater_idle;\n", &path, &["-shared", "-fPIC"]);
     path

@@ -1,6 +1,7 @@
 //! System calls with pointers into paged memory that is swapped out: results, error numbers and
 //! contents as with ordinary memory, whether the kernel faults or the gate makes copies.
 
+use crate::common::binary;
 use crate::place::{Limits, Mode, Place};
 use crate::report::Report;
 use highwater_platform::testing::skip_or_fail;
@@ -73,9 +74,9 @@ impl Open {
         let open = Open(tempfile::tempdir().expect("a directory"));
         let allow = |path: &Path| set_permissions(path, Permissions::from_mode(0o777));
         allow(open.0.path()).expect("a mode");
-        let highwater = Path::new(env!("CARGO_BIN_EXE_highwater"));
+        let highwater = binary();
         let library = highwater.with_file_name("libhighwater_preload.so");
-        for file in [highwater, &library, program] {
+        for file in [&highwater, &library, program] {
             let to = open.0.path().join(file.file_name().expect("a name"));
             copy(file, &to).and_then(|_| allow(&to)).expect("a copy");
         }
@@ -149,7 +150,7 @@ fn a_container_with_the_device_needs_no_other_flag() {
         let unlimited = place.run(&program).expect_success(name);
         let report = place.path("report.json");
         let mut served = Command::new(&filter);
-        served.arg(env!("CARGO_BIN_EXE_highwater")).args(&RUN[1..6]).arg("--report").arg(&report);
+        served.arg(binary()).args(&RUN[1..6]).arg("--report").arg(&report);
         served.arg("--").args(&program).current_dir(place.path(""));
         let served = served.output().expect("a run");
         let summary = String::from_utf8_lossy(&served.stderr);

@@ -1,5 +1,6 @@
 //! The commands of docs/start-run.md, as a newcomer runs them.
 
+use crate::common::binary;
 use crate::place::Place;
 use std::fs;
 use std::path::Path;
@@ -25,7 +26,7 @@ fn the_commands_of_the_first_page_run() {
     bash.args(["600", "bash", "-euo", "pipefail", "-c", &commands]).current_dir(ROOT);
     bash.env("HOME", place.path("")).env("TMPDIR", place.path("")).stdin(Stdio::null());
     // What is installed is the build under test; cargo has nothing to do.
-    bash.env("HIGHWATER", env!("CARGO_BIN_EXE_highwater")).env("CARGO", "true");
+    bash.env("HIGHWATER", binary()).env("CARGO", "true");
     for name in ["DESTDIR", "LD_PRELOAD", "MAKEFLAGS", "MAKELEVEL"] {
         bash.env_remove(name);
     }
