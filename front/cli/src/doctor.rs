@@ -6,7 +6,7 @@ use crate::{Refusal, preload, swap};
 use clap::Args;
 use highwater_command::print;
 use highwater_devices::{Area, Seal, Spec};
-use highwater_session::{Mapping, file_system_name, free_space};
+use highwater_session::{Mapping, file_system_name, free_space, is_in_memory};
 use rustix::fs::{Mode, OFlags};
 use std::path::Path;
 use std::process::ExitCode;
@@ -112,6 +112,13 @@ fn directory(name: &'static str, path: &Path, what: &str) -> Item {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | flags;
         rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).is_ok()
     };
+    if is_in_memory(path) {
+        return Item::warn(
+            name,
+            format!("{found}, which is memory"),
+            "use a directory on a disk, or zram:",
+        );
+    }
     match (opens(OFlags::empty()), opens(OFlags::DIRECT)) {
         (true, true) => Item::ok(name, format!("{found}, O_TMPFILE, O_DIRECT")),
         (true, false) => Item::warn(

@@ -106,8 +106,12 @@ pub(crate) fn within(option: &str, budget: Bytes, exists: Bytes) -> Result<Bytes
         return Err(Refusal::new(what, format!("give {option} {BUDGET_MIN} or more")));
     }
     if budget > exists {
-        let what = format!("a budget of {budget} is more than the memory of this machine");
-        return Err(Refusal::new(what, format!("give {option} {exists} or less")));
+        let what = format!(
+            "a budget of {budget} is more than this machine, or its container, has: {exists}"
+        );
+        // What is not counted needs some, too: page tables, the page cache, other processes.
+        let most = Bytes(exists.0 / 10 * 9 >> 20 << 20);
+        return Err(Refusal::new(what, format!("give {option} {most} or less")));
     }
     Ok(Bytes::of_pages(budget.pages()))
 }

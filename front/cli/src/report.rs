@@ -12,7 +12,7 @@ use crate::series::Sample;
 use crate::session::Description;
 use crate::swap::leave_memory;
 use crate::totals::Totals;
-use crate::verdict::Verdict;
+use crate::verdict::{Ends, Verdict};
 use highwater_devices::Seal;
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
 use highwater_session::Settings;
@@ -54,6 +54,10 @@ pub(crate) struct Report {
     pub(crate) by_process: ByProcess,
     /// Processes that were ended because memory and swap were full.
     pub(crate) out_of_memory: u64,
+    /// Requests for memory that were refused because memory and swap could not hold them.
+    pub(crate) requests_refused: u64,
+    /// Processes of the run's memory cgroup that the kernel's OOM killer ended meanwhile.
+    pub(crate) oom_kills: u64,
     /// The process with the largest resident set.
     pub(crate) peak_resident: PeakResident,
     /// What the kernel reports about the program.
@@ -265,6 +269,8 @@ pub(crate) struct Observed<'a> {
     /// Process number of the program.
     pub(crate) pid: u32,
     pub(crate) ended: Ended,
+    /// Processes of its memory cgroup that the kernel's OOM killer ended meanwhile.
+    pub(crate) oom_kills: u64,
     /// The sums of what its processes published.
     pub(crate) totals: &'a Totals,
     /// The program, its arguments and when it started.
@@ -294,6 +300,8 @@ impl Report {
             processes_unpublished: *unpublished,
             by_process: processes.by_process(all, served.len()),
             out_of_memory: get(Counter::OutOfMemory),
+            requests_refused: get(Counter::CommitRefused),
+            oom_kills: observed.oom_kills,
             peak_resident: PeakResident::of(observed),
             program: Program::of(&observed.ended),
             paged_peak_bytes: Bytes::of_pages(get(Counter::PagedPeak)).0,
@@ -321,10 +329,23 @@ impl Report {
                 observed.memory,
                 &observed.settings.swap,
                 observed.elapsed,
+                ends(observed),
             ),
             series: observed.series.to_vec(),
             vmstat: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),
         }
+    }
+}
+
+/// Which lack of memory has ended the program, or a process of it.
+fn ends(observed: &Observed<'_>) -> Ends {
+    let get = |counter| observed.totals.all.get(counter);
+    let has_failed = !observed.ended.status.success();
+    match () {
+        () if observed.oom_kills > 0 => Ends::Kernel,
+        () if get(Counter::OutOfMemory) > 0 => Ends::Full,
+        () if has_failed && get(Counter::CommitRefused) > 0 => Ends::Full,
+        () => Ends::None,
     }
 }
 

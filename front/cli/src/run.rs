@@ -26,7 +26,7 @@ use highwater_devices::{RemoteOptions, Seal, seconds};
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_session::{
-    Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls, Tuning,
+    Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls, Tuning, oom_kills,
 };
 use highwater_units::Bytes;
 use std::ffi::OsString;
@@ -192,6 +192,13 @@ impl Run {
     /// Runs the program and passes on its exit status.
     pub(crate) fn execute(&self) -> Result<ExitCode, Refusal> {
         let mut plan = self.plan()?;
+        if let Some(dir) = swap::in_memory(&plan.settings.swap).filter(|_| !self.quiet) {
+            say(format_args!(
+                "swap in '{}' is in memory, which --memory does not count: name a directory on a \
+                 disk, or give --swap zram:SIZE",
+                dir.display(),
+            ));
+        }
         let description = Description::now(
             self.name.clone(),
             &self.program,
@@ -205,7 +212,7 @@ impl Run {
         plan.memory
             .shared
             .map_or(Ok(()), |it| create_budget(run_dir.path(), &it, &plan.settings))?;
-        let started = Instant::now();
+        let (started, kills) = (Instant::now(), oom_kills());
         let mut totals = Totals::new();
         let board = plan.metrics.take().map(|port| self.serve(port, &description)).transpose()?;
         let Finished { pid, ended, watch } =
@@ -222,6 +229,7 @@ impl Run {
             let used = budget.swap_in_use().into_iter();
             plan.settings.swap = used.map(|device| device.area).collect();
         }
+        let oom_kills = oom_kills().zip(kills).map_or(0, |(now, then)| now.saturating_sub(then));
         let Plan { settings, memory, .. } = &plan;
         let report = Report::new(&Observed {
             settings,
@@ -229,6 +237,7 @@ impl Run {
             elapsed,
             pid,
             ended,
+            oom_kills,
             totals: &totals,
             description: &description,
             series: &series,

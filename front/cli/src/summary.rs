@@ -20,10 +20,24 @@ pub(crate) fn text(report: &Report) -> String {
 /// What went wrong, a line each.
 pub(crate) fn problems(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
+    if report.oom_kills > 0 {
+        lines.push(format!(
+            "the kernel's OOM killer ended {} of this container, which was out of memory; give \
+             less with --memory, so that what it does not count fits beside it",
+            processes(report.oom_kills),
+        ));
+    }
     if report.out_of_memory > 0 {
         lines.push(format!(
             "memory and swap were full: {} ended; give more with --swap or --memory",
             processes(report.out_of_memory),
+        ));
+    }
+    if report.requests_refused > 0 {
+        let refused = counted(report.requests_refused, "request", "requests");
+        lines.push(format!(
+            "memory and swap could not hold what was asked for: {refused} refused; give more with \
+             --swap or --memory"
         ));
     }
     if report.swap_io_errors > 0 {
@@ -329,6 +343,16 @@ mod tests {
             let text = text(&report);
             assert!(text.lines().next().is_some_and(|line| line.ends_with(end)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_lack_of_memory_is_named() {
+        let mut report = report(&two_processes());
+        (report.oom_kills, report.requests_refused) = (1, 2);
+        let text = text(&report);
+        let [killed, refused] = [0, 1].map(|line| text.lines().nth(line).unwrap_or_default());
+        assert!(killed.contains("OOM killer ended 1 process of this container"), "{text}");
+        assert!(refused.contains("2 requests refused; give more with --swap"), "{text}");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use crate::Refusal;
 use highwater_devices::{Area, Injection, Reason, RemoteOptions, Seal, Server, Spec};
-use highwater_session::{SWAP_LEVELS_MAX, default_swap};
-use std::path::{PathBuf, absolute};
+use highwater_session::{SWAP_LEVELS_MAX, default_swap, is_in_memory};
+use std::path::{Path, PathBuf, absolute};
 
 /// The variable that lets a test give `flaky:` devices.
 const ALLOWED: &str = "HIGHWATER_TEST_FLAKY_SWAP";
@@ -25,6 +25,17 @@ pub(crate) fn devices(given: &[String]) -> Result<Vec<Area>, Refusal> {
         return Err(Refusal::new(what, format!("give {SWAP_LEVELS_MAX}; a tier counts as two")));
     }
     Ok(areas)
+}
+
+/// A directory of swap files that is in memory, which they are to save.
+pub(crate) fn in_memory(areas: &[Area]) -> Option<&Path> {
+    let levels = areas.iter().flat_map(|area| area.spec.levels());
+    let dirs = levels.filter_map(|level| match level {
+        Spec::Dir { path, .. } => Some(path.as_path()),
+        Spec::File { path, .. } => path.parent(),
+        _ => None,
+    });
+    dirs.into_iter().find(|dir| is_in_memory(dir))
 }
 
 /// The sizes of all devices in pages, both levels of a tier apart.

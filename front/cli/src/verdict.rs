@@ -43,6 +43,11 @@ pub(crate) enum LimitedBy {
     SwapReads,
     /// Threads waited for memory to be freed.
     Reclaim,
+    /// Memory and swap were full: a process was ended, or the program failed and had requests for
+    /// memory refused.
+    Full,
+    /// The kernel's OOM killer ended a process of the run's memory cgroup.
+    Kernel,
 }
 
 /// What limited a run, and what would help.
@@ -84,10 +89,23 @@ impl Zram {
     }
 }
 
+/// Ends for lack of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// None.
+    None,
+    /// Memory and swap were full: a process was ended, or the program failed and had requests for
+    /// memory refused.
+    Full,
+    /// The kernel's OOM killer ended a process of the run's memory cgroup.
+    Kernel,
+}
+
 /// The evidence.
 #[derive(Clone, Copy, Debug)]
 struct Evidence {
     elapsed: Duration,
+    ends: Ends,
     /// At least one thread waited for memory. A sum of processes counts as the whole run at most.
     stalled: Duration,
     /// All threads waited for reads from swap, summed.
@@ -112,12 +130,19 @@ struct Evidence {
 }
 
 impl Evidence {
-    fn of(totals: &Totals, memory: &Memory, swap: &[Area], elapsed: Duration) -> Evidence {
+    fn of(
+        totals: &Totals,
+        memory: &Memory,
+        swap: &[Area],
+        elapsed: Duration,
+        ends: Ends,
+    ) -> Evidence {
         let (all, reader) = (&totals.all, totals.reader.as_ref());
         let paged = Bytes::of_pages(all.get(Counter::PagedPeak));
         let sum = |count: u64, mean: u64| Duration::from_nanos(count.saturating_mul(mean));
         Evidence {
             elapsed,
+            ends,
             stalled: Duration::from_micros(all.get(Counter::PsiSomeMicros)).min(elapsed),
             reading: sum(all.major.count(), all.major.mean().0),
             reclaiming: sum(all.reclaims.count(), all.reclaims.mean().0),
@@ -154,21 +179,24 @@ impl Verdict {
         memory: &Memory,
         swap: &[Area],
         elapsed: Duration,
+        ends: Ends,
     ) -> Verdict {
-        verdict(&Evidence::of(totals, memory, swap, elapsed))
+        verdict(&Evidence::of(totals, memory, swap, elapsed, ends))
     }
 }
 
 fn verdict(evidence: &Evidence) -> Verdict {
-    let &Evidence { elapsed, stalled, reading, reclaiming, .. } = evidence;
+    let &Evidence { elapsed, ends, stalled, reading, reclaiming, .. } = evidence;
     let stalled_percent = (stalled.as_micros() * 100 / elapsed.as_micros().max(1)) as u64;
-    let limited_by = match () {
-        () if stalled_percent < STALLED_MIN => LimitedBy::Nothing,
-        () if reclaiming > reading => LimitedBy::Reclaim,
-        () => LimitedBy::SwapReads,
+    let limited_by = match ends {
+        Ends::Kernel => LimitedBy::Kernel,
+        Ends::Full => LimitedBy::Full,
+        Ends::None if stalled_percent < STALLED_MIN => LimitedBy::Nothing,
+        Ends::None if reclaiming > reading => LimitedBy::Reclaim,
+        Ends::None => LimitedBy::SwapReads,
     };
     let (budget_bytes, zram) = match limited_by {
-        LimitedBy::Nothing => (None, None),
+        LimitedBy::Nothing | LimitedBy::Full | LimitedBy::Kernel => (None, None),
         LimitedBy::SwapReads => (budget(evidence), zram(evidence)),
         LimitedBy::Reclaim => (budget(evidence), None),
     };
@@ -218,6 +246,8 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = match self.limited_by {
             LimitedBy::Nothing => return f.write_str("memory did not slow the program"),
+            LimitedBy::Full => return f.write_str("memory and swap were full"),
+            LimitedBy::Kernel => return f.write_str("the kernel's OOM killer ended a process"),
             LimitedBy::SwapReads => "for reads from swap",
             LimitedBy::Reclaim => "for memory to be freed",
         };
@@ -242,6 +272,7 @@ mod tests {
 
     const SLOW: Evidence = Evidence {
         elapsed: Duration::from_secs(100),
+        ends: Ends::None,
         stalled: Duration::from_secs(46),
         reading: Duration::from_secs(60),
         reclaiming: Duration::from_secs(2),
@@ -270,6 +301,8 @@ mod tests {
                  avoid many reads",
             ),
             (Evidence { stalled: secs(1), ..SLOW }, "memory did not slow the program"),
+            (Evidence { ends: Ends::Full, ..SLOW }, "memory and swap were full"),
+            (Evidence { ends: Ends::Kernel, ..SLOW }, "the kernel's OOM killer ended a process"),
             (
                 Evidence { reclaiming: secs(61), frames: None, ..SLOW },
                 "a thread waited 46 % of the time, mostly for memory to be freed",

@@ -159,7 +159,7 @@ fn step(now: usize, to: usize) -> Step {
 
 /// Makes pages accessible. They read as zeros.
 fn give(process: &Process, range: Range) -> bool {
-    range.end.0 - range.first.0 <= process.manager.capacity_left()
+    process.manager.can_commit(range.end.0 - range.first.0)
         && protect(process, range, libc::PROT_READ | libc::PROT_WRITE)
 }
 

@@ -128,7 +128,7 @@ impl Process {
 
     /// Whether memory and swap could hold `pages` more, if that is to be checked.
     pub(crate) fn can_hold(&self, pages: u64, check: Commit) -> bool {
-        check == Commit::Unchecked || pages <= self.manager.capacity_left()
+        check == Commit::Unchecked || self.manager.can_commit(pages)
     }
 
     /// Removes the protection that free pages got after a stray access.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! HostMemory { total, available, limit }      limit: the lowest of the memory cgroups above us
+//! oom_kills                                   processes of our cgroup that the kernel has ended
 //! ```
 
 use highwater_units::Bytes;
@@ -74,13 +75,39 @@ pub fn host_memory() -> Result<Bytes, String> {
     HostMemory::read().map(|memory| memory.usable())
 }
 
-fn cgroup_limit() -> ProcResult<Option<MemoryLimit>> {
+/// The processes of this one's memory cgroup that the kernel's OOM killer has ended so far. `None`:
+/// there is no cgroup that counts them.
+pub fn oom_kills() -> Option<u64> {
+    let groups = memory_groups().ok()?.into_iter();
+    let counts = groups.filter_map(|group| {
+        let text = std::fs::read_to_string(group.dir.join(events_file(group.version))).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())
+    });
+    counts.reduce(u64::max)
+}
+
+/// A cgroup of a hierarchy that can limit memory.
+struct MemoryGroup {
+    version: CgroupVersion,
+    /// Where the hierarchy is mounted.
+    mount: PathBuf,
+    dir: PathBuf,
+}
+
+/// The memory cgroups of this process: one in each hierarchy.
+fn memory_groups() -> ProcResult<Vec<MemoryGroup>> {
     let process = Process::myself()?;
     let mounts = process.mountinfo()?;
-    let groups = process.cgroups()?;
-    let limits = groups.into_iter().filter_map(|group| {
+    let groups = process.cgroups()?.into_iter().filter_map(|group| {
         let version = version_of(&group)?;
         let (mount, dir) = mounts.0.iter().find_map(|mount| place(version, mount, &group))?;
+        Some(MemoryGroup { version, mount, dir })
+    });
+    Ok(groups.collect())
+}
+
+fn cgroup_limit() -> ProcResult<Option<MemoryLimit>> {
+    let limits = memory_groups()?.into_iter().filter_map(|MemoryGroup { version, mount, dir }| {
         Some(MemoryLimit { bytes: lowest_limit(&mount, &dir, limit_file(version))?, version })
     });
     Ok(limits.min_by_key(|limit| limit.bytes))
@@ -99,6 +126,13 @@ fn limit_file(version: CgroupVersion) -> &'static str {
     match version {
         CgroupVersion::V1 => "memory.limit_in_bytes",
         CgroupVersion::V2 => "memory.max",
+    }
+}
+
+fn events_file(version: CgroupVersion) -> &'static str {
+    match version {
+        CgroupVersion::V1 => "memory.oom_control",
+        CgroupVersion::V2 => "memory.events",
     }
 }
 

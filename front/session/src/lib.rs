@@ -32,7 +32,7 @@ pub use arbitration::{Claim, targets};
 pub use balance::{Borrowed, Excess, Misses, give_excess};
 pub use budget::{BUDGET_FILE, Budget, Compacted, FLOOR, Member, Scope};
 pub use choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
-pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory};
+pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory, oom_kills};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
 pub use parts::Parts;
 pub use settings::{RUN_DIR, Settings};
@@ -40,7 +40,7 @@ pub use share::{Aim, Besides, Forked, Share};
 pub use stats_file::{
     Image, OtherBuild, Published, StatsFile, read_all, read_published, take_ended, unpublished,
 };
-pub use swap_dir::{default_swap, file_system_name, free_space};
+pub use swap_dir::{default_swap, file_system_name, free_space, is_in_memory};
 pub use swap_list::{SwapFailure, SwapInUse, SwapItem, Wanted};
 pub use swap_room::{SWAP_LEVELS_MAX, SwapRoom};
 pub use tuning::Tuning;

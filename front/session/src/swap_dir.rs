@@ -54,6 +54,11 @@ fn size_for(dir: &Path) -> Result<Bytes, String> {
     }
 }
 
+/// Whether what is written below `path` is in memory, not on a disk.
+pub fn is_in_memory(path: &Path) -> bool {
+    statfs(path).is_ok_and(|status| matches!(magic(&status), TMPFS_MAGIC | RAMFS_MAGIC))
+}
+
 /// Free space for an unprivileged user on the file system of `path`.
 pub fn free_space(path: &Path) -> std::io::Result<Bytes> {
     Ok(free_in(&statfs(path)?))
@@ -91,6 +96,12 @@ pub fn file_system_name(path: &Path) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_systems_in_memory_are_known() {
+        let found = ["/dev/shm", "/proc", "/nonexistent"].map(|path| is_in_memory(Path::new(path)));
+        assert_eq!(found, [true, false, false]);
+    }
 
     #[test]
     fn memory_and_missing_directories_are_passed_over() {

@@ -197,6 +197,7 @@ counters! {
     Processes "processes" sum "Processes served."
     ByHandlers "processes_by_handlers" sum "Processes whose faults handler threads serve."
     OutOfMemory "oom" sum "Processes killed because memory and swap were full."
+    CommitRefused "commit_refused" sum "Requests that memory and swap could not hold."
     HelperNanos "helper_nanos" sum "CPU time of the helper processes, which serve faults, ns."
     ProcessEnded "processes_ended" sum "Processes that have ended, with final figures."
 }

@@ -54,6 +54,14 @@ pub(super) fn verdict(report: &Report) -> Verdict {
     }
     let waited = format!("A thread waited for memory {stalled_percent} % of the time.");
     let (title, unknown) = match limited_by {
+        LimitedBy::Kernel => (
+            "The kernel ended a process for lack of memory",
+            "A smaller --memory leaves room in the container for what it does not count.",
+        ),
+        LimitedBy::Full => (
+            "Memory and swap were full",
+            "More swap, or more memory, would hold what was asked for.",
+        ),
         LimitedBy::Nothing => {
             let title = "Memory did not slow the program".to_owned();
             return Verdict { kind: "fine", title, advice: vec![waited] };
@@ -185,6 +193,8 @@ mod tests {
             (LimitedBy::SwapReads, None, None, "Reads from swap", "cannot be told"),
             (LimitedBy::SwapReads, None, Some(zram), "Reads from swap", "zram:25M, the run would"),
             (LimitedBy::Reclaim, None, None, "Freeing memory", "cannot be told"),
+            (LimitedBy::Full, None, None, "Memory and swap were full", "More swap"),
+            (LimitedBy::Kernel, None, None, "The kernel ended", "A smaller --memory"),
         ] {
             report.verdict = crate::verdict::Verdict {
                 limited_by,

@@ -60,6 +60,7 @@ pub(crate) fn report_of(processes: &[(u32, Snapshot)], malloc: Option<&MallocSta
         elapsed,
         pid: 7,
         ended,
+        oom_kills: 0,
         totals: &totals,
         description: &description,
         series: &[],

@@ -1,8 +1,12 @@
 //! Too little memory and swap: a clear error, never wrong data.
 
+use crate::common::{binary, highwater};
 use crate::place::{Limits, Place, Swap, note};
 use crate::run::Run;
+use highwater_platform::testing::skip_or_fail;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const MIB: u64 = 1 << 20;
 const LITTLE: Limits = Limits {
@@ -73,6 +77,68 @@ fn more_than_memory_and_swap_is_refused() {
         let run = place.run_within(&TOO_LITTLE, &place.c_program(name, &["64", section]));
         expect_clear_end(section, &run);
         expect_one_line(section, &run, &[REFUSED]);
+    }
+}
+
+/// The summary names what the program may not have said.
+#[test]
+fn the_summary_names_requests_that_were_refused() {
+    let place = Place::new();
+    let mut command = highwater();
+    let swap = format!("dir:{}:16M", place.path(".").display());
+    command.args(["run", "--memory", "24M", "--swap", &swap, "--"]);
+    command.args(place.c_program("heap", &["64", "refusals"]));
+    let output = command.output().expect("a run");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{errors}");
+    for part in ["refused; give more with --swap or --memory", "memory and swap were full"] {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
+}
+
+/// The kernel's OOM killer says nothing to the program or its parent.
+#[test]
+fn the_summary_names_processes_that_the_kernel_has_ended() {
+    let place = Place::new();
+    let Some(group) = MemoryGroup::new(48 * MIB) else {
+        return skip_or_fail("only root can make a memory cgroup");
+    };
+    let program = place.compile("limit", "limit", &[]);
+    let swap = format!("dir:{}:64M", place.path(".").display());
+    let script = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.0.display());
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh"]).arg(binary());
+    command.args(["run", "--memory", "32M", "--swap", &swap, "--"]).arg(program);
+    // Shared memory cannot be paged.
+    command.args(["beside", "8", "96"]).env_remove("LD_PRELOAD");
+    let output = command.output().expect("a run");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(128 + libc::SIGKILL), "{errors}");
+    assert!(errors.contains("the kernel's OOM killer ended 1 process"), "{errors}");
+    assert!(errors.contains("verdict           the kernel's OOM killer"), "{errors}");
+}
+
+/// A memory cgroup, removed when it is dropped.
+struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    /// One with a limit, in whichever version is mounted.
+    fn new(limit: u64) -> Option<MemoryGroup> {
+        let name = format!("highwater-test-{}", std::process::id());
+        let files = ["memory/memory.limit_in_bytes", "memory.max"].map(PathBuf::from);
+        files.iter().find_map(|file| {
+            let hierarchy = Path::new("/sys/fs/cgroup").join(file.parent()?);
+            let group = MemoryGroup(hierarchy.join(&name));
+            std::fs::create_dir(&group.0).ok()?;
+            let set = std::fs::write(group.0.join(file.file_name()?), limit.to_string());
+            set.is_ok().then_some(group)
+        })
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
     }
 }
 

@@ -196,7 +196,7 @@ impl HeapPages {
 
     /// A run without contents, if memory and swap can hold it.
     fn take_empty(&self, order: Order, class: usize, process: &Process) -> Option<u64> {
-        if pages_of(order) > process.manager.capacity_left() {
+        if !process.manager.can_commit(pages_of(order)) {
             return None;
         }
         let mut runs = self.runs();
