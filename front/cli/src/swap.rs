@@ -64,6 +64,9 @@ fn whole(spec: Spec) -> Spec {
         server @ (Spec::Redis { .. } | Spec::Nbd { .. }) => server,
         Spec::File { path, size } => Spec::File { path: full(path), size },
         Spec::Dir { path, size } => Spec::Dir { path: full(path), size },
+        Spec::Replicate { first, second } => {
+            Spec::Replicate { first: Box::new(whole(*first)), second: Box::new(whole(*second)) }
+        }
         Spec::Tier { fast, slow } => Spec::Tier { fast, slow: Box::new(whole(*slow)) },
         Spec::Flaky { faults, device } => Spec::Flaky { faults, device: Box::new(whole(*device)) },
     }
