@@ -54,7 +54,7 @@ impl Server {
         Some(Server { process, dir, port: Some(port) })
     }
 
-    fn restart(&mut self, arguments: &[&str]) {
+    pub(crate) fn restart(&mut self, arguments: &[&str]) {
         self.kill();
         self.process = launch(&self.dir, None, arguments).expect("as before");
     }

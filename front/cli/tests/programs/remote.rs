@@ -48,7 +48,7 @@ impl Server {
         format!("redis+unix:{}:128M", self.socket.display())
     }
 
-    fn ask(&self, command: &str) -> String {
+    pub(crate) fn ask(&self, command: &str) -> String {
         let mut client = Command::new("redis-cli");
         client.arg("-s").arg(&self.socket).args(command.split(' '));
         let answer = client.stderr(Stdio::null()).output().expect("redis-cli").stdout;

@@ -173,10 +173,35 @@ fn a_server_that_dies_or_stops_stalls_a_program_for_a_moment() {
         let what = format!("{which:?} gets signal {signal}");
         assert!(ended.status.success(), "{what}: {}", ended.errors);
         let (sum, stall) = printed(&ended.output);
-        note(&format!("{what}: a page took {stall:?} at most, the program {took:?}"));
+        let again = counted(&place, "replica_second_reads");
+        note(&format!(
+            "{what}: a page took {stall:?} at most, the program {took:?}; {again} again"
+        ));
         assert_eq!(sum, expected, "{what}");
         assert_eq!(ended.errors.trim_end(), given_up(&servers, which), "{what}");
         assert!(stall < STALL_MAX, "{what}: {stall:?}");
+    }
+}
+
+/// Pages that one server has lost, or returns changed, are read from the other.
+#[test]
+fn a_server_that_forgets_is_no_end() {
+    let place = Place::new();
+    let program = place.compile("seal", "seal", &[]);
+    let expected = without_limits(&program);
+    let Some(mut servers) = Servers::start(&place) else { return };
+    for which in [Which::Redis, Which::Nbd] {
+        let waiting = Waiting::start(&place, &program, &servers.swap(), &[]);
+        match which {
+            Which::Redis => assert_eq!(servers.redis.ask("flushall"), "OK"),
+            Which::Nbd => servers.nbd.restart(&["memory", "128M"]),
+        }
+        let ended = waiting.go_on();
+        let again = counted(&place, "replica_second_reads");
+        note(&format!("{which:?} forgets: {again} reads made again, {:?}", ended.errors));
+        assert!(ended.status.success(), "{}", ended.errors);
+        assert_eq!(format!("filled\n{}", ended.output), expected);
+        assert!(again > 0, "no page was needed from there");
     }
 }
 
