@@ -154,15 +154,39 @@ fn threads_go_on_without_a_server_that_dies_or_stops() {
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
         use_by_threads(&*device, 60, || ());
         assert_eq!(lost(&*device), Some(servers[dead].spec().to_string()));
-        // It is not used again, nor waited for at the end.
-        servers[dead].signal(libc::SIGCONT);
-        use_by_threads(&*device, 20, || ());
-        servers[dead].signal(signal);
         let ending = Instant::now();
         drop(device);
         assert!(ending.elapsed() < Duration::from_secs(1), "{:?}", ending.elapsed());
         servers[1 - dead].await_keys(":0");
     }
+}
+
+#[test]
+fn a_server_that_was_given_up_is_not_used_when_it_answers_again() {
+    let Some((servers, device)) = replicas() else { return };
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, 64).unwrap();
+    servers[0].signal(libc::SIGSTOP);
+    assert_eq!(fill(&*device, &frames, 16), Ok(()));
+    servers[0].signal(libc::SIGCONT);
+    assert_eq!(lost(&*device), Some(servers[0].spec().to_string()));
+    assert_eq!(servers[0].ask("FLUSHALL"), "+OK");
+    assert_eq!(fill(&*device, &frames, 128), Ok(()));
+    assert_eq!(servers[0].ask("DBSIZE"), ":0");
+    (0..128).step_by(16).for_each(|run| assert_eq!(read_run(&*device, &frames, run), Ok(())));
+}
+
+#[test]
+fn a_server_that_was_given_up_keeps_nothing_if_it_answers_at_the_end() {
+    let Some((servers, device)) = replicas() else { return };
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, 64).unwrap();
+    servers[0].signal(libc::SIGSTOP);
+    assert_eq!(fill(&*device, &frames, 16), Ok(()));
+    servers[0].signal(libc::SIGCONT);
+    assert_ne!(servers[0].ask("DBSIZE"), ":0");
+    drop(device);
+    servers.iter().for_each(|server| server.await_keys(":0"));
 }
 
 #[test]

@@ -160,9 +160,9 @@ impl<S: Store> Remote<S> {
             ended
         };
         let mut held = shared.links.close(CLOSE_MAX);
-        let open = held.as_mut().and_then(|held| held.open());
-        let ended = shared.is_lost() || open.map(end) == Some(Ok(()));
-        if !ended {
+        // A connection on which nothing came is not waited for again.
+        let open = held.as_mut().filter(|_| !shared.is_lost()).and_then(|held| held.open());
+        if open.map(end) != Some(Ok(())) {
             // Pages that cannot be deleted now expire, or are overwritten by others.
             let _ = shared.store.connect(deadline).and_then(|mut link| end(&mut link));
         }
