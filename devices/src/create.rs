@@ -41,6 +41,7 @@ pub(crate) fn create(spec: &Spec) -> Result<File, Reason> {
         | Spec::Zram { .. }
         | Spec::Redis { .. }
         | Spec::Nbd { .. }
+        | Spec::Replicate { .. }
         | Spec::Tier { .. }
         | Spec::Flaky { .. } => Err(io::Error::from_raw_os_error(libc::EINVAL)),
     };

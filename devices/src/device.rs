@@ -5,6 +5,8 @@ use crate::compression::Compression;
 use crate::error::Reason;
 use crate::pool::Started;
 use crate::quota::Lenders;
+use crate::replication::{LostReplica, Replication};
+use crate::standby::Standby;
 use crate::tiering::Tiering;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{Bytes, PAGE_SIZE};
@@ -203,6 +205,24 @@ pub trait Device: Send + Sync {
         if let Some(inner) = self.inner() {
             inner.forget();
         }
+    }
+
+    /// Another device has the same pages from now on: a server that does not answer is soon lost,
+    /// and not used any more, unless it is the last one.
+    fn stand_by(&self, standby: &Standby) {
+        if let Some(inner) = self.inner() {
+            inner.stand_by(standby);
+        }
+    }
+
+    /// Statistics of its replicas; `None` if it has none.
+    fn replication(&self) -> Option<Replication> {
+        self.inner().and_then(|inner| inner.replication())
+    }
+
+    /// The replica that is not used any more, if there is one.
+    fn lost_replica(&self) -> Option<LostReplica> {
+        self.inner().and_then(|inner| inner.lost_replica())
     }
 
     /// The descriptors that [`Device::inherit`] uses. A child that has not inherited them gets

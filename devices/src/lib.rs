@@ -1,4 +1,5 @@
-//! Swap devices: memory, plain or compressed; an unlinked file; a server; a tier of two of these.
+//! Swap devices: memory, plain or compressed; an unlinked file; a server; two of these with the
+//! same pages, or as levels.
 //!
 //! ```text
 //! Area: Spec, priority
@@ -13,6 +14,7 @@
 //!                 |   '- plain        preadv and pwritev, without a ring (transfer)
 //!                 |- Remote           pages on a server: Redis, Valkey, NBD (remote)
 //!                 |- Sealed           another device, encrypted and authenticated
+//!                 |- Replicated       two devices with the same pages (replicate)
 //!                 |- Flaky            another device, with injected faults, for tests
 //!                 |- Part             a range of another device
 //!                 |- Quota            room that the devices of several processes share
@@ -50,11 +52,14 @@ mod pool;
 mod quota;
 mod ram;
 mod remote;
+mod replicate;
+mod replication;
 mod room;
 mod seal;
 mod size;
 mod slot_set;
 mod spec;
+mod standby;
 mod sys;
 mod tail;
 mod tier;
@@ -76,8 +81,10 @@ pub use open::{OpenOptions, flaky, open, open_with, open_wrapped, part, tier};
 pub use pool::Started;
 pub use quota::{Lender, Lenders};
 pub use remote::{RemoteOptions, Secret, Server, seconds};
+pub use replication::{LostReplica, Replication};
 pub use seal::Seal;
 pub use size::size;
 pub use spec::{Algorithm, Injection, SIZE_MAX, SIZE_MIN, Spec};
+pub use standby::Standby;
 pub use tiering::Tiering;
 pub use zram::{Sample, Sampler};

@@ -7,8 +7,10 @@ use crate::flaky::{Faults, Flaky};
 use crate::part::Part;
 use crate::ram::Ram;
 use crate::remote::{RemoteOptions, nbd, redis};
+use crate::replicate::{self, Replicated};
 use crate::seal::{Seal, Sealed};
 use crate::spec::Spec;
+use crate::standby::Standby;
 use crate::tier::Tier;
 use crate::zram::Zram;
 use std::sync::Arc;
@@ -41,7 +43,7 @@ pub fn open_with(spec: &Spec, options: &OpenOptions) -> Result<Box<dyn Device>, 
 }
 
 /// [`open_with`], with each file and server in a device of the caller's, which sees it as it is
-/// stored.
+/// stored; replicas together, as they are written.
 ///
 /// # Errors
 /// As [`open`].
@@ -75,12 +77,40 @@ pub fn open_wrapped(
             let opened = open_wrapped(device, options, &wrap)?;
             Ok(if is_outside { opened } else { inject(opened) })
         }
+        Spec::Replicate { first, second } => {
+            return open_replicas(spec, [first, second], options).map(wrap);
+        }
         Spec::Tier { fast, slow } => {
             let [fast, slow] = [fast, slow].map(|level| open_wrapped(level, options, wrap));
             tier(spec.to_string(), fast?, slow?)
         }
     };
     device.map_err(|reason| OpenError { spec: spec.clone(), reason })
+}
+
+/// Opens both replicas. In a process of a run, which began with both, one may have failed since.
+fn open_replicas(
+    spec: &Spec,
+    replicas: [&Spec; 2],
+    options: &OpenOptions,
+) -> Result<Box<dyn Device>, OpenError> {
+    let patience = options.remote.patience;
+    let mut soon = options.clone();
+    soon.remote.patience = patience.min(replicate::PATIENCE);
+    let is_gone = |error: &OpenError| {
+        options.remote.run.is_some() && matches!(error.reason, Reason::Unreachable { .. })
+    };
+    match replicas.map(|replica| open_wrapped(replica, &soon, &|device| device)) {
+        [Ok(first), Ok(second)] => Replicated::new(spec.to_string(), [first, second], patience)
+            .map(boxed)
+            .map_err(|reason| OpenError { spec: spec.clone(), reason }),
+        [Ok(mut left), Err(error)] | [Err(error), Ok(mut left)] if is_gone(&error) => {
+            left.info_mut().name = spec.to_string();
+            left.stand_by(&Standby::last(patience));
+            Ok(left)
+        }
+        [Err(error), _] | [_, Err(error)] => Err(error),
+    }
 }
 
 /// Combines two empty devices: pages go to `fast`, and cold ones are written back to `slow`. The

@@ -1,6 +1,7 @@
 //! Specifications of devices: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
 //! `dir:PATH:SIZE`, `redis:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`, `nbd:HOST:PORT[/EXPORT]:SIZE`,
-//! `nbd+unix:PATH[:/EXPORT]:SIZE`, `tier:FAST+SLOW`; for tests also `flaky:FAULTS+SPEC`.
+//! `nbd+unix:PATH[:/EXPORT]:SIZE`, `replicate:A+B`, `tier:FAST+SLOW`; for tests also
+//! `flaky:FAULTS+SPEC`.
 
 use crate::flaky::FaultPlan;
 use crate::remote::{EXPORT_MAX, NBD_SIZE_MIN, Server};
@@ -22,9 +23,9 @@ const ZRAM_SLOTS_PER_PAGE: u32 = 3;
 const KINDS: &str = "ram:SIZE, zram:SIZE[:lz4|zstd], file:PATH:SIZE, dir:PATH:SIZE, \
                      redis:HOST:PORT:SIZE, redis+unix:PATH:SIZE, \
                      nbd:HOST:PORT[/EXPORT]:SIZE, nbd+unix:PATH[:/EXPORT]:SIZE, \
-                     tier:FAST+SLOW";
-/// Between the levels of a tier. The fast level has no path, so the path of the slow one may hold
-/// it.
+                     replicate:A+B, tier:FAST+SLOW";
+/// Between the levels of a tier, and between replicas. The fast level has no path, so that of the
+/// slow one may hold it. Of replicas, both sides must be devices, in one way.
 const LEVELS: char = '+';
 
 /// `ps` shows command lines.
@@ -76,18 +77,25 @@ pub enum Spec {
         /// How much of it is used, from its start.
         size: Bytes,
     },
+    /// Two devices with the same pages, of the same size.
+    Replicate {
+        /// A file or a server.
+        first: Box<Spec>,
+        /// Another one.
+        second: Box<Spec>,
+    },
     /// Two devices: pages that stay cold on the fast one are written back to the slow one.
     Tier {
         /// Memory, plain or compressed.
         fast: Box<Spec>,
-        /// A file or a server.
+        /// A file or a server, or two with the same pages.
         slow: Box<Spec>,
     },
     /// A device whose transfers fail, for tests.
     Flaky {
         /// Which fail, and when.
         faults: FaultPlan,
-        /// The device: no tier.
+        /// The device: one only.
         device: Box<Spec>,
     },
 }
@@ -125,9 +133,10 @@ impl Algorithm {
 impl Spec {
     /// Reads `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`, `dir:PATH:SIZE`,
     /// `redis:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`, `nbd:HOST:PORT[/EXPORT]:SIZE`,
-    /// `nbd+unix:PATH[:/EXPORT]:SIZE`, or `tier:FAST+SLOW` of one of the first two and one of the
-    /// others. SIZE is a number with a binary unit (64M, 1.5G, 1GiB) and is cut to whole pages;
-    /// PATH may contain ':' but no ';', and that of NBD no ":/".
+    /// `nbd+unix:PATH[:/EXPORT]:SIZE`, `replicate:A+B` of two of these but the first two, or
+    /// `tier:FAST+SLOW` of one of the first two and one of the others. SIZE is a number with a
+    /// binary unit (64M, 1.5G, 1GiB) and is cut to whole pages; PATH may contain ':' but no ';',
+    /// and that of NBD no ":/".
     ///
     /// # Errors
     /// What is wrong, in one line.
@@ -154,7 +163,9 @@ impl Spec {
     fn is_flaky(&self) -> bool {
         match self {
             Spec::Flaky { .. } => true,
-            Spec::Tier { fast, slow } => fast.is_flaky() || slow.is_flaky(),
+            Spec::Tier { fast: first, slow: second } | Spec::Replicate { first, second } => {
+                first.is_flaky() || second.is_flaky()
+            }
             Spec::Ram { .. }
             | Spec::Zram { .. }
             | Spec::File { .. }
@@ -169,11 +180,13 @@ impl Spec {
         match self {
             Spec::File { .. } | Spec::Dir { .. } | Spec::Redis { .. } | Spec::Nbd { .. } => true,
             Spec::Flaky { device, .. } => device.is_outside(),
-            Spec::Ram { .. } | Spec::Zram { .. } | Spec::Tier { .. } => false,
+            Spec::Ram { .. } | Spec::Zram { .. } | Spec::Replicate { .. } | Spec::Tier { .. } => {
+                false
+            }
         }
     }
 
-    /// The specified size; of a tier, the sum of both levels.
+    /// The specified size: of a tier, the sum of both levels; of replicas, that of each.
     pub fn size(&self) -> Bytes {
         match self {
             Spec::Ram { size }
@@ -183,7 +196,7 @@ impl Spec {
             | Spec::Redis { size, .. }
             | Spec::Nbd { size, .. } => *size,
             Spec::Tier { fast, slow } => Bytes(fast.size().0 + slow.size().0),
-            Spec::Flaky { device, .. } => device.size(),
+            Spec::Replicate { first: device, .. } | Spec::Flaky { device, .. } => device.size(),
         }
     }
 
@@ -192,7 +205,8 @@ impl Spec {
         Bytes::of_pages(u64::from(self.pages()))
     }
 
-    /// The devices that store its pages: itself, or both levels of a tier, the fast one first.
+    /// The devices that take room for its pages: itself, or both levels of a tier, the fast one
+    /// first. Replicas take it together.
     pub fn levels(&self) -> Vec<&Spec> {
         match self {
             Spec::Tier { fast, slow } => [fast.levels(), slow.levels()].concat(),
@@ -202,7 +216,8 @@ impl Spec {
             | Spec::File { .. }
             | Spec::Dir { .. }
             | Spec::Redis { .. }
-            | Spec::Nbd { .. } => vec![self],
+            | Spec::Nbd { .. }
+            | Spec::Replicate { .. } => vec![self],
         }
     }
 
@@ -216,6 +231,10 @@ impl Spec {
             Spec::Nbd { server, export, size } => {
                 Spec::Nbd { server: server.resolve()?, export, size }
             }
+            Spec::Replicate { first, second } => Spec::Replicate {
+                first: Box::new(first.resolved()?),
+                second: Box::new(second.resolved()?),
+            },
             Spec::Tier { fast, slow } => Spec::Tier { fast, slow: Box::new(slow.resolved()?) },
             Spec::Flaky { faults, device } => {
                 Spec::Flaky { faults, device: Box::new(device.resolved()?) }
@@ -228,7 +247,9 @@ impl Spec {
     pub(crate) fn pages(&self) -> u32 {
         let per_page = match self {
             Spec::Tier { fast, slow } => return fast.pages().saturating_add(slow.pages()),
-            Spec::Flaky { device, .. } => return device.pages(),
+            Spec::Replicate { first: device, .. } | Spec::Flaky { device, .. } => {
+                return device.pages();
+            }
             Spec::Zram { .. } => u64::from(ZRAM_SLOTS_PER_PAGE),
             Spec::Ram { .. }
             | Spec::File { .. }
@@ -253,6 +274,7 @@ fn parse_kind(text: &str) -> Result<Spec, String> {
             .map(|(path, size)| Spec::Redis { server: Server::Unix { path }, size }),
         "nbd" => parse_nbd(rest),
         "nbd+unix" => parse_nbd_unix(rest),
+        "replicate" => parse_replicas(rest),
         "tier" => parse_tier(rest),
         "flaky" => parse_flaky(rest),
         "" => Err(format!("kind missing (there are {KINDS})")),
@@ -265,15 +287,59 @@ fn parse_tier(text: &str) -> Result<Spec, String> {
     let (fast, slow) = text.split_once(LEVELS).ok_or_else(missing)?;
     let fast = parse_kind(fast).map_err(|reason| format!("fast level: {reason}"))?;
     let slow = parse_kind(slow).map_err(|reason| format!("slow level: {reason}"))?;
-    match (&fast, slow.is_outside()) {
+    let is_slow = slow.is_outside() || matches!(slow, Spec::Replicate { .. });
+    match (&fast, is_slow) {
         (Spec::Ram { .. } | Spec::Zram { .. }, true) => {
             Ok(Spec::Tier { fast: Box::new(fast), slow: Box::new(slow) })
         }
         (Spec::Ram { .. } | Spec::Zram { .. }, false) => {
-            Err("the slow level is file:, dir:, redis: or nbd:".into())
+            Err("the slow level is file:, dir:, redis:, nbd: or replicate:".into())
         }
         _ => Err("the fast level is ram: or zram:".into()),
     }
+}
+
+fn parse_replicas(text: &str) -> Result<Spec, String> {
+    let halves = || text.match_indices(LEVELS).map(|(at, _)| (&text[..at], &text[at + 1..]));
+    let parsed = |(first, second)| Some((parse_kind(first).ok()?, parse_kind(second).ok()?));
+    let mut ways = halves().filter_map(parsed);
+    match (ways.next(), ways.next()) {
+        (Some((first, second)), None) => replicas(first, second),
+        (Some(_), Some(_)) => Err(format!("a device too many (A{LEVELS}B)")),
+        (None, _) => Err(no_replicas(halves())),
+    }
+}
+
+/// What is wrong with a text that cannot be divided into two devices.
+fn no_replicas<'a>(halves: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut reason = format!("second replica missing (A{LEVELS}B)");
+    for (first, second) in halves {
+        match (parse_kind(first), parse_kind(second)) {
+            (Ok(_), Err(wrong)) => return format!("second replica: {wrong}"),
+            (Err(wrong), Ok(_)) => return format!("first replica: {wrong}"),
+            // Not what a kind's name is divided into.
+            (Err(wrong), Err(_)) if first.contains(':') => {
+                reason = format!("first replica: {wrong}");
+            }
+            _ => {}
+        }
+    }
+    reason
+}
+
+fn replicas(first: Spec, second: Spec) -> Result<Spec, String> {
+    let (pages, others) = (first.pages(), second.pages());
+    if !first.is_outside() || !second.is_outside() {
+        return Err("a replica is file:, dir:, redis: or nbd:".into());
+    }
+    if pages != others {
+        let [size, other] = [first.size(), second.size()].map(Exact);
+        return Err(format!("the replicas differ in size ({size} and {other})"));
+    }
+    if first == second {
+        return Err("both replicas are the same".into());
+    }
+    Ok(Spec::Replicate { first: Box::new(first), second: Box::new(second) })
 }
 
 fn parse_flaky(text: &str) -> Result<Spec, String> {
@@ -281,8 +347,8 @@ fn parse_flaky(text: &str) -> Result<Spec, String> {
     let (faults, device) = text.split_once(LEVELS).ok_or_else(missing)?;
     let faults = FaultPlan::parse(faults)?;
     match parse_kind(device)? {
-        Spec::Tier { .. } | Spec::Flaky { .. } => {
-            Err("faults are injected into a level, and once".into())
+        Spec::Replicate { .. } | Spec::Tier { .. } | Spec::Flaky { .. } => {
+            Err("faults are injected into a level or replica, and once".into())
         }
         device => Ok(Spec::Flaky { faults, device: Box::new(device) }),
     }
@@ -403,6 +469,7 @@ impl fmt::Display for Spec {
                 let slash = if export.is_empty() { "" } else { slash };
                 write!(f, "{kind}:{server}{slash}{export}:{}", Exact(*size))
             }
+            Spec::Replicate { first, second } => write!(f, "replicate:{first}{LEVELS}{second}"),
             Spec::Tier { fast, slow } => write!(f, "tier:{fast}{LEVELS}{slow}"),
             Spec::Flaky { faults, device } => write!(f, "flaky:{faults}{LEVELS}{device}"),
         }

@@ -77,6 +77,65 @@ fn kinds_and_sizes_are_read() {
     }
 }
 
+fn replicas(first: Spec, second: Spec) -> Spec {
+    Spec::Replicate { first: Box::new(first), second: Box::new(second) }
+}
+
+#[test]
+fn replicas_are_two_devices_in_one_way() {
+    let (here, there) = (|| dir("/a+b", 4 << 20), || nbd_unix("/x", "y+z"));
+    let unix = |path: &str, size| Spec::Redis { server: Server::Unix { path: path.into() }, size };
+    let size = Bytes(2 << 20);
+    for (text, spec) in [
+        ("replicate:dir:/a+b:4M+nbd+unix:/x:/y+z:4M", replicas(here(), there())),
+        ("replicate:nbd+unix:/x:/y+z:4M+dir:/a+b:4096K", replicas(there(), here())),
+        ("replicate:redis:a:1:2M+redis:[::1]:1:2M", replicas(redis("a", 1), redis("::1", 1))),
+        (
+            "replicate:redis+unix:/x:2M+redis+unix:/y:2M",
+            replicas(unix("/x", size), unix("/y", size)),
+        ),
+        (
+            "tier:ram:2M+replicate:dir:/a+dir:/c:2M+file:/b:2M",
+            Spec::Tier {
+                fast: Box::new(Spec::Ram { size }),
+                slow: Box::new(replicas(
+                    dir("/a+dir:/c", 2 << 20),
+                    Spec::File { path: "/b".into(), size },
+                )),
+            },
+        ),
+    ] {
+        assert_eq!(Spec::parse(text), Ok(spec.clone()), "{text}");
+        let slots = if text.starts_with("tier") { 1024 } else { spec.size().pages() };
+        assert_eq!(u64::from(spec.pages()), slots, "{text}: they take room once");
+    }
+    assert_eq!(replicas(here(), there()).levels().len(), 1);
+    for (text, part) in [
+        ("replicate:", "second replica missing (A+B)"),
+        ("replicate:dir:/a:1G", "second replica missing (A+B)"),
+        ("replicate:redis+unix:/a:1G", "second replica missing (A+B)"),
+        ("replicate:dir:/a+dir:/b", "first replica: size missing (PATH:SIZE)"),
+        ("replicate:dir:/a:1G+", "second replica: kind missing"),
+        ("replicate:+dir:/a:1G", "first replica: kind missing"),
+        ("replicate:dir:/a+dir:/b:1G", "first replica: size missing (PATH:SIZE)"),
+        ("replicate:dir:/a:1K+dir:/b:1G", "first replica: size 1K is under 1 MiB"),
+        ("replicate:dir:/a:1G+tape:/b:1G", "second replica: unknown kind \"tape\""),
+        ("replicate:dir:/a:1G+dir:/b:1G+dir:/c:1G", "a device too many (A+B)"),
+        ("replicate:dir:/a:1G+dir:/b:2G", "the replicas differ in size (1G and 2G)"),
+        ("replicate:dir:/a:1G+dir:/a:1024M", "both replicas are the same"),
+        ("replicate:ram:1G+dir:/a:1G", "a replica is file:, dir:, redis: or nbd:"),
+        ("replicate:dir:/a:1G+zram:1G", "a replica is file:, dir:, redis: or nbd:"),
+        ("replicate:dir:/a:1G+tier:ram:1M+dir:/b:1023M", "a device too many"),
+        ("replicate:dir:/a:1G+replicate:dir:/b:1G+dir:/c:1G", "a device too many"),
+        ("tier:replicate:dir:/a:1G+dir:/b:1G", "fast level: second replica missing"),
+        ("replicate:flaky:read=once+dir:/a:1G+dir:/b:1G", "for the tests of highwater-lab"),
+        ("flaky:read=once+replicate:dir:/a:1G+dir:/b:1G", "injected into a level or replica"),
+        ("replicate:redis:sesame@a:1:1G+dir:/a:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
+    ] {
+        assert_refused(text, part);
+    }
+}
+
 #[test]
 fn errors_are_one_line_and_say_what_is_wrong() {
     for (text, part) in [
@@ -97,8 +156,11 @@ fn errors_are_one_line_and_say_what_is_wrong() {
         ("tier:ram:1K+dir:/a:1G", "fast level: size 1K is under 1 MiB"),
         ("tier:zram:1G:gzip+dir:/a:1G", "fast level: unknown algorithm \"gzip\""),
         ("tier:dir:/a:1G+ram:1G", "the fast level is ram: or zram:"),
-        ("tier:ram:1G+zram:1G", "the slow level is file:, dir:, redis: or nbd:"),
-        ("tier:ram:1G+tier:ram:1G+dir:/a:1G", "the slow level is file:, dir:, redis: or nbd:"),
+        ("tier:ram:1G+zram:1G", "the slow level is file:, dir:, redis:, nbd: or replicate:"),
+        (
+            "tier:ram:1G+tier:ram:1G+dir:/a:1G",
+            "the slow level is file:, dir:, redis:, nbd: or replicate:",
+        ),
         ("redis:", "size missing (HOST:PORT:SIZE)"),
         ("redis:host:1G", "port missing (HOST:PORT:SIZE)"),
         ("redis:host:port:1G", "port \"port\" is not a number to 65535"),
@@ -134,7 +196,7 @@ fn errors_are_one_line_and_say_what_is_wrong() {
         ("tier:ram:1G+flaky:read=once+dir:/a:1G", "for the tests of highwater-lab"),
         ("flaky:read=once", "device missing (FAULTS+SPEC)"),
         ("flaky:fire=once+ram:1G", "unknown fault \"fire\""),
-        ("flaky:read=once+tier:ram:1G+dir:/a:1G", "injected into a level"),
+        ("flaky:read=once+tier:ram:1G+dir:/a:1G", "injected into a level or replica"),
         ("tier:flaky:read=once+ram:1G", "fast level: device missing"),
     ] {
         assert_refused(text, part);
@@ -172,7 +234,7 @@ fn random_specs_round_trip_through_text() {
         let pages = (random.below(1 << 32) + 1) >> shift << random.below(shift + 1);
         let size = Bytes::of_pages(pages.max(256));
         let path = PathBuf::from(format!("/x:{}", random.below(9)));
-        let spec = match random.below(12) {
+        let spec = match random.below(13) {
             0 => Spec::Ram { size },
             1 => Spec::Zram { size, algorithm: Algorithm::Lz4 },
             2 => Spec::Zram { size, algorithm: Algorithm::Zstd },
@@ -187,7 +249,15 @@ fn random_specs_round_trip_through_text() {
                 size: size.max(NBD_SIZE_MIN),
             },
             9 => nbd_tcp(["::1", "a"][random.below(2) as usize], ["", "x/y"][size.0 as usize % 2]),
-            10 => Spec::Tier {
+            10 => replicas(
+                flaky(&mut random, Spec::Dir { path, size: size.max(NBD_SIZE_MIN) }),
+                Spec::Nbd {
+                    server: Server::Unix { path: "/y".into() },
+                    export: "e+f".to_owned(),
+                    size: size.max(NBD_SIZE_MIN),
+                },
+            ),
+            11 => Spec::Tier {
                 fast: Box::new(Spec::Ram { size }),
                 slow: Box::new(flaky(&mut random, Spec::File { path, size: SIZE_MIN })),
             },

@@ -115,8 +115,14 @@ impl Server {
     }
 
     fn signal(&self, signal: i32) {
+        let (pid, mut status) = (self.process.id() as i32, 0);
         // SAFETY: a child of ours that was not waited for.
-        assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+        if signal == libc::SIGSTOP {
+            // Until its last thread has stopped, it answers.
+            // SAFETY: as above.
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) }, pid);
+        }
     }
 
     fn kill(&mut self) {

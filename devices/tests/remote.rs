@@ -126,6 +126,97 @@ fn a_tier_over_a_server_has_the_threads_of_both() {
     assert_eq!(std::iter::from_fn(|| device.thread()).count(), 2);
 }
 
+/// Two servers, a device over both, and the number of its replicas that are lost.
+fn replicas() -> Option<([Server; 2], Box<dyn Device>)> {
+    let servers = [Server::start(&[])?, Server::start(&[])?];
+    let spec = format!("replicate:{}+{}", servers[0].spec(), servers[1].spec());
+    let device = open_with(&Spec::parse(&spec).unwrap(), &OpenOptions::default()).unwrap();
+    Some((servers, device))
+}
+
+/// The name of the replica that is lost.
+fn lost(device: &dyn Device) -> Option<String> {
+    assert_eq!(device.replication().unwrap().lost, device.lost_replica().iter().len() as u64);
+    device.lost_replica().map(|lost| lost.name)
+}
+
+#[test]
+fn threads_go_on_without_a_server_that_dies_or_stops() {
+    for (dead, signal) in [(0, libc::SIGKILL), (1, libc::SIGKILL), (0, libc::SIGSTOP)] {
+        let Some((servers, device)) = replicas() else { return };
+        assert_eq!(std::iter::from_fn(|| device.thread()).count(), 2, "a keeper for each");
+        use_by_threads(&*device, 60, || ());
+        assert_eq!(lost(&*device), None);
+        servers[dead].signal(signal);
+        let began = Instant::now();
+        use_by_threads(&*device, 1, || ());
+        // Each thread makes one transfer, which waits once.
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        use_by_threads(&*device, 60, || ());
+        assert_eq!(lost(&*device), Some(servers[dead].spec().to_string()));
+        let ending = Instant::now();
+        drop(device);
+        assert!(ending.elapsed() < Duration::from_secs(1), "{:?}", ending.elapsed());
+        servers[1 - dead].await_keys(":0");
+    }
+}
+
+#[test]
+fn a_server_that_was_given_up_is_not_used_when_it_answers_again() {
+    let Some((servers, device)) = replicas() else { return };
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, 64).unwrap();
+    servers[0].signal(libc::SIGSTOP);
+    assert_eq!(fill(&*device, &frames, 16), Ok(()));
+    servers[0].signal(libc::SIGCONT);
+    assert_eq!(lost(&*device), Some(servers[0].spec().to_string()));
+    assert_eq!(servers[0].ask("FLUSHALL"), "+OK");
+    assert_eq!(fill(&*device, &frames, 128), Ok(()));
+    assert_eq!(servers[0].ask("DBSIZE"), ":0");
+    (0..128).step_by(16).for_each(|run| assert_eq!(read_run(&*device, &frames, run), Ok(())));
+}
+
+#[test]
+fn a_server_that_was_given_up_keeps_nothing_if_it_answers_at_the_end() {
+    let Some((servers, device)) = replicas() else { return };
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, 64).unwrap();
+    servers[0].signal(libc::SIGSTOP);
+    assert_eq!(fill(&*device, &frames, 16), Ok(()));
+    servers[0].signal(libc::SIGCONT);
+    assert_ne!(servers[0].ask("DBSIZE"), ":0");
+    drop(device);
+    servers.iter().for_each(|server| server.await_keys(":0"));
+}
+
+#[test]
+fn the_last_server_is_waited_for() {
+    let Some((servers, device)) = replicas() else { return };
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, 128).unwrap();
+    servers[1].signal(libc::SIGKILL);
+    assert_eq!(fill(&*device, &frames, 16), Ok(()));
+    assert_eq!(lost(&*device), Some(servers[1].spec().to_string()));
+    servers[0].signal(libc::SIGSTOP);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| read_run(&*device, &frames, 64));
+        thread::sleep(Duration::from_secs(2));
+        assert!(!reading.is_finished(), "a stopped server answers");
+        servers[0].signal(libc::SIGCONT);
+        assert_eq!(reading.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn a_forked_child_reads_from_the_replica_that_is_left() {
+    let Some((servers, device)) = replicas() else { return };
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, 16).unwrap();
+    servers[0].signal(libc::SIGKILL);
+    read_on_in_a_child(device, || servers[1].ask("DBSIZE") == ":2");
+    servers[1].await_keys(":0");
+}
+
 #[test]
 fn blocks_and_slots_that_were_never_written() {
     let Some(server) = Server::start(&[]) else { return };

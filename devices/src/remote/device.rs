@@ -19,22 +19,24 @@ use crate::remote::keeper::{Body, Keeper};
 use crate::remote::links::Links;
 use crate::remote::shared::{ENDED, Shared};
 use crate::remote::silence::Silence;
+use crate::remote::socket::DEADLINE;
 use crate::remote::store::{Connection, Store, Transfers};
-use crate::remote::verdict::Problem;
+use crate::remote::verdict::{Problem, Verdict};
 use crate::remote::window::{Cursor, SEGMENT, Window};
 use crate::slot_set::SlotSet;
 use crate::spec::Spec;
+use crate::standby::Standby;
 use crate::transfer::admit;
 use crate::uring::{DEPTH, Set, members as set_members};
 use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 use highwater_units::Bytes;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU32,
     Ordering::{Relaxed, SeqCst},
 };
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// So many freed slots wake the keeper.
 const FREED_MANY: u32 = 1024;
@@ -64,6 +66,7 @@ impl<S: Store> Remote<S> {
         let shared = Shared {
             store,
             patience,
+            standby: OnceLock::new(),
             slots,
             links: Links::new(),
             stored: Arc::new(SlotSet::new(slots).map_err(no_memory)?),
@@ -150,16 +153,18 @@ impl<S: Store> Remote<S> {
             return;
         }
         self.keeper.end();
+        let deadline = shared.deadline().min(DEADLINE);
         let end = |link: &mut S::Link| {
-            let ended = shared.store.end(link);
+            let ended = link.set_deadline(deadline).and_then(|()| shared.store.end(link));
             link.disconnect();
             ended
         };
         let mut held = shared.links.close(CLOSE_MAX);
-        let open = held.as_mut().and_then(|held| held.open());
+        // A connection on which nothing came is not waited for again.
+        let open = held.as_mut().filter(|_| !shared.is_lost()).and_then(|held| held.open());
         if open.map(end) != Some(Ok(())) {
             // Pages that cannot be deleted now expire, or are overwritten by others.
-            let _ = shared.store.connect().and_then(|mut link| end(&mut link));
+            let _ = shared.store.connect(deadline).and_then(|mut link| end(&mut link));
         }
         // It stays taken.
         let _ = held.map(|held| held.leave());
@@ -204,10 +209,11 @@ impl<S: Store> Device for Remote<S> {
         let mut cursor = Cursor::default();
         let window = self.window(&mut cursor, batch);
         let is_one = batch.len() <= DEPTH && self.window(&mut cursor, batch).is_none();
-        let held = links.take_for_later(store.links_max()).filter(|_| is_one);
+        let may_start = is_one && !self.shared.is_lost();
+        let held = links.take_for_later(store.links_max()).filter(|_| may_start);
         if let (Some(window), Some(mut held)) = (window, held) {
             let transfers = Transfers { direction, arena, batch, window: &window, stored };
-            let sent = held.link(store).and_then(|link| {
+            let sent = held.link(store, self.shared.deadline()).and_then(|link| {
                 // SAFETY: by contract of this function.
                 unsafe { store.ask(link, transfers) }
             });
@@ -241,7 +247,10 @@ impl<S: Store> Device for Remote<S> {
         let window = self.window(&mut Cursor::default(), batch).expect("what was started");
         let stored = &*shared.stored;
         let transfers = Transfers { direction, arena, batch, window: &window, stored };
-        let heard = held.open().ok_or(Problem::Malformed).and_then(|link| {
+        let asked = Instant::now();
+        let link = held.open().filter(|_| !shared.is_lost());
+        let heard = link.ok_or(Problem::Malformed).and_then(|link| {
+            link.set_deadline(shared.deadline())?;
             // SAFETY: under way since `start`, and the caller vouches for batch and frames.
             unsafe { shared.hear(link, transfers) }
         });
@@ -249,8 +258,11 @@ impl<S: Store> Device for Remote<S> {
             if problem.ends_link() {
                 held.hang_up();
             }
-            // SAFETY: as above.
-            unsafe { shared.exchange(&mut held, transfers) }
+            match shared.decide(problem, asked) {
+                // SAFETY: as above.
+                Verdict::Again => unsafe { shared.exchange(&mut held, transfers) },
+                Verdict::Fails(error) => Err(error),
+            }
         });
         shared.report(batch, &window, outcomes);
     }
@@ -310,6 +322,7 @@ impl<S: Store> Device for Remote<S> {
         let shared = Shared {
             store: old.store.inherit(),
             patience: old.patience,
+            standby: old.standby.clone(),
             slots: old.slots,
             links: Links::new(),
             stored: old.stored.clone(),
@@ -336,6 +349,11 @@ impl<S: Store> Device for Remote<S> {
 
     fn descriptors(&self) -> Vec<RawFd> {
         self.shared.store.descriptors()
+    }
+
+    fn stand_by(&self, standby: &Standby) {
+        // It has one only.
+        let _ = self.shared.standby.set(standby.clone());
     }
 
     fn forget(&self) {

@@ -112,10 +112,14 @@ pub(super) struct Held<'a, L: Connection> {
 
 impl<L: Connection> Held<'_, L> {
     /// The connection; makes one if there is none.
-    pub(super) fn link<S: Store<Link = L>>(&mut self, store: &S) -> Result<&mut L, Problem> {
+    pub(super) fn link<S: Store<Link = L>>(
+        &mut self,
+        store: &S,
+        deadline: Duration,
+    ) -> Result<&mut L, Problem> {
         let seat = &mut *self.seat;
         if seat.link.is_none() {
-            let mut link = store.connect()?;
+            let mut link = store.connect(deadline)?;
             if let Some(earlier) = seat.earlier {
                 link.bury(earlier)?;
             } else {
@@ -124,7 +128,9 @@ impl<L: Connection> Held<'_, L> {
             seat.earlier = Some(link.name());
             seat.link = Some(link);
         }
-        Ok(seat.link.as_mut().expect("made above"))
+        let link = seat.link.as_mut().expect("made above");
+        link.set_deadline(deadline)?;
+        Ok(link)
     }
 
     /// The connection, if there is one.

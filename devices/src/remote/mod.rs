@@ -34,3 +34,4 @@ mod window;
 pub use login::{RemoteOptions, Secret, seconds};
 pub(crate) use nbd::{EXPORT_MAX, SIZE_MIN as NBD_SIZE_MIN};
 pub use server::Server;
+pub(crate) use shared::LOST;

@@ -9,9 +9,10 @@ use crate::remote::store::{Outcomes, Store, Transfers};
 use crate::remote::verdict::{Problem, Stage, Verdict, decide};
 use crate::remote::window::{SEGMENT, Window};
 use crate::slot_set::SlotSet;
+use crate::standby::{Standby, Standing};
 use highwater_platform::{Io, IoError};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The first pause before a request is repeated, and the longest.
@@ -22,10 +23,15 @@ const PASS_MAX: Duration = Duration::from_secs(1);
 /// The device's process ends.
 pub(super) const ENDED: IoError = IoError::Failed(libc::ESHUTDOWN);
 
+/// Another device has the pages.
+pub(crate) const LOST: IoError = IoError::Failed(libc::ENOLINK);
+
 /// The state of a device that its keeper uses, too.
 pub(super) struct Shared<S: Store> {
     pub(super) store: S,
+    /// How long a silent server is waited for; the last of two, as its standby says.
     pub(super) patience: Duration,
+    pub(super) standby: OnceLock<Standby>,
     pub(super) slots: u32,
     pub(super) links: Links<S::Link>,
     pub(super) stored: Arc<SlotSet>,
@@ -46,13 +52,42 @@ impl<S: Store> Shared<S> {
         if self.ended.load(SeqCst) { Stage::Ending } else { Stage::Used }
     }
 
-    /// Decides about a request that was made at `asked`.
-    fn decide(&self, problem: Problem, asked: Instant) -> Verdict {
+    /// Whether another device has its pages, and this one is not used any more.
+    pub(super) fn is_lost(&self) -> bool {
+        self.standing() == Standing::Lost
+    }
+
+    fn standing(&self) -> Standing {
+        self.standby.get().map_or(Standing::Both, Standby::standing)
+    }
+
+    fn patience(&self, standing: Standing) -> Duration {
+        match (standing, self.standby.get()) {
+            (Standing::Last, Some(standby)) => standby.patience(),
+            _ => self.patience,
+        }
+    }
+
+    /// How long an answer may take now.
+    pub(super) fn deadline(&self) -> Duration {
+        S::deadline(self.patience(self.standing()))
+    }
+
+    /// Decides about a request that was made at `asked`. A server that is not waited for any more
+    /// is lost, if another device has its pages.
+    pub(super) fn decide(&self, problem: Problem, asked: Instant) -> Verdict {
         let silent = match problem.may_pass() {
             true => self.silence.lasts(asked),
             false => Duration::ZERO,
         };
-        decide(problem, self.stage(), silent, self.patience)
+        let (stage, standing) = (self.stage(), self.standing());
+        let by = |standing| decide(problem, stage, silent, self.patience(standing));
+        match (by(standing), stage, self.standby.get()) {
+            (Verdict::Fails(_), Stage::Used, Some(standby)) if problem.may_pass() => {
+                by(standby.give_up())
+            }
+            (verdict, ..) => verdict,
+        }
     }
 
     /// Talks with the server until that succeeds, or fails for good.
@@ -64,7 +99,10 @@ impl<S: Store> Shared<S> {
         let mut pause = PAUSE_MIN;
         loop {
             let asked = Instant::now();
-            let problem = match held.link(&self.store).and_then(&mut talk) {
+            if self.is_lost() {
+                return Err(LOST);
+            }
+            let problem = match held.link(&self.store, self.deadline()).and_then(&mut talk) {
                 Ok(said) => {
                     self.silence.end();
                     return Ok(said);
@@ -78,7 +116,9 @@ impl<S: Store> Shared<S> {
                 Verdict::Again => std::thread::sleep(pause),
                 Verdict::Fails(error) => return Err(error),
             }
-            pause = (2 * pause).min(PAUSE_MAX);
+            // So that the end of a short patience is not slept through.
+            let most = self.patience(self.standing()) / 8;
+            pause = (2 * pause).min(PAUSE_MAX).min(most);
         }
     }
 

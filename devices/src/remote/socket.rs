@@ -16,8 +16,8 @@ use rustix::net::{
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// How long a connection, or an answer, may take unless more is granted. A server that is slower is
-/// taken for lost, and asked again on a new connection.
+/// How long a connection, or an answer, may take where the request can be made again on a new
+/// connection.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A connected socket. Errors are error numbers of the system.
@@ -27,7 +27,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    pub(super) fn connect(server: &Server) -> Result<Socket, i32> {
+    pub(super) fn connect(server: &Server, deadline: Duration) -> Result<Socket, i32> {
         let made = match server {
             Server::Tcp { host, port } => {
                 let host: IpAddr = host.parse().map_err(|_| libc::EADDRNOTAVAIL)?;
@@ -35,27 +35,32 @@ impl Socket {
                     IpAddr::V4(_) => AddressFamily::INET,
                     IpAddr::V6(_) => AddressFamily::INET6,
                 };
-                Socket::made(family).and_then(|socket| {
+                Socket::made(family, deadline).and_then(|socket| {
                     set_tcp_nodelay(&socket.fd, true)?;
                     set_socket_keepalive(&socket.fd, true)?;
                     connect(&socket.fd, &SocketAddr::new(host, *port)).map(|()| socket)
                 })
             }
-            Server::Unix { path } => Socket::made(AddressFamily::UNIX).and_then(|socket| {
-                connect(&socket.fd, &SocketAddrUnix::new(path.as_path())?).map(|()| socket)
-            }),
+            Server::Unix { path } => {
+                Socket::made(AddressFamily::UNIX, deadline).and_then(|socket| {
+                    connect(&socket.fd, &SocketAddrUnix::new(path.as_path())?).map(|()| socket)
+                })
+            }
         };
         made.map_err(errno)
     }
 
-    fn made(family: AddressFamily) -> Result<Socket, Errno> {
+    fn made(family: AddressFamily, deadline: Duration) -> Result<Socket, Errno> {
         let made = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        set_timeouts(&made, DEADLINE)?;
-        Ok(Socket { fd: made, deadline: DEADLINE })
+        set_timeouts(&made, deadline)?;
+        Ok(Socket { fd: made, deadline })
     }
 
     /// Sets how long an answer may take.
     pub(super) fn set_deadline(&mut self, deadline: Duration) -> Result<(), i32> {
+        if self.deadline == deadline {
+            return Ok(());
+        }
         self.deadline = deadline;
         set_timeouts(&self.fd, deadline).map_err(errno)
     }

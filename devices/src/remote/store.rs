@@ -36,6 +36,9 @@ pub(super) trait Connection: Send {
     /// out yet, if it can.
     fn bury(&mut self, earlier: Self::Name) -> Result<(), Problem>;
 
+    /// Sets how long an answer may take.
+    fn set_deadline(&mut self, deadline: Duration) -> Result<(), Problem>;
+
     /// Whether an answer has begun to come.
     fn is_readable(&self) -> bool;
 
@@ -51,7 +54,11 @@ pub(super) trait Store: Send + Sync + Sized + 'static {
     /// Between two calls of [`Store::refresh`].
     const REFRESH: Duration;
 
-    fn connect(&self) -> Result<Self::Link, Problem>;
+    /// How long an answer may take, of a server that is waited for as long as `patience`.
+    fn deadline(patience: Duration) -> Duration;
+
+    /// A connection, if that is made within the deadline.
+    fn connect(&self, deadline: Duration) -> Result<Self::Link, Problem>;
 
     /// The most connections at once.
     fn links_max(&self) -> usize;

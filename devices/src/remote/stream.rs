@@ -26,9 +26,9 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn connect(server: &Server) -> Result<Stream, Problem> {
+    pub(super) fn connect(server: &Server, deadline: Duration) -> Result<Stream, Problem> {
         let memory = Mapping::new(BYTES).map_err(Problem::Lost)?;
-        let socket = Socket::connect(server).map_err(Problem::Lost)?;
+        let socket = Socket::connect(server, deadline).map_err(Problem::Lost)?;
         Ok(Stream { socket, memory, out: 0, input: (0, 0) })
     }
 

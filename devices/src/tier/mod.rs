@@ -38,6 +38,7 @@ use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::Reason;
 use crate::quota::Lenders;
+use crate::replication::{LostReplica, Replication};
 use crate::tiering::Tiering;
 use highwater_platform::{DeviceInfo, Io, Latency};
 use highwater_units::Bytes;
@@ -169,6 +170,14 @@ impl Device for Tier {
 
     fn compression(&self) -> Option<Compression> {
         self.shared.fast.device.compression()
+    }
+
+    fn replication(&self) -> Option<Replication> {
+        self.shared.slow.device.replication()
+    }
+
+    fn lost_replica(&self) -> Option<LostReplica> {
+        self.shared.slow.device.lost_replica()
     }
 
     fn tiering(&self) -> Option<Tiering> {

@@ -123,6 +123,10 @@ pub(crate) fn every_device(dir: &Path, size: Bytes) -> Vec<(String, Box<dyn Devi
         tier(Spec::Zram { size: SIZE_MIN, algorithm: Algorithm::Lz4 }),
         Spec::Dir { path: dir.to_owned(), size },
         Spec::File { path: dir.join("swap"), size },
+        Spec::Replicate {
+            first: Box::new(slow.clone()),
+            second: Box::new(Spec::File { path: dir.join("other"), size }),
+        },
     ];
     let options = [
         (Submission::Auto, Seal::On),

@@ -89,6 +89,11 @@ fn spec_item(spec: &Spec) -> Item {
             let (fast, slow) = (spec_item(fast), spec_item(slow));
             Item { found: format!("{}; then {}", fast.found, slow.found), ..slow }
         }
+        Spec::Replicate { first, second } => {
+            let (first, second) = (spec_item(first), spec_item(second));
+            let found = format!("{}; and again {}", first.found, second.found);
+            Item { found, ..if second.change.is_some() { second } else { first } }
+        }
         Spec::Flaky { device, .. } => spec_item(device),
         Spec::Ram { size } => Item::ok(NAME, format!("{size} of memory")),
         Spec::Zram { size, .. } => {

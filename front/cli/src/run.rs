@@ -97,10 +97,11 @@ pub(crate) struct Run {
     memory_max: Option<String>,
     /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE, zram:SIZE[:lz4|zstd],
     /// redis:HOST:PORT:SIZE, redis+unix:PATH:SIZE, nbd:HOST:PORT[/EXPORT]:SIZE,
-    /// nbd+unix:PATH[:/EXPORT]:SIZE, or tier:FAST+SLOW, such as tier:zram:1G+dir:/var/tmp:8G, where
-    /// cold pages move on from the fast device to the slow one. May end in ,priority=N (0 to 65535,
-    /// higher first) or ,rotational=0|1. May be repeated. With
-    /// --memory, SIZE is for all processes together [default: a directory for temporary files]
+    /// nbd+unix:PATH[:/EXPORT]:SIZE, replicate:A+B, which keeps all pages on two of these but ram:
+    /// and zram:, or tier:FAST+SLOW, such as tier:zram:1G+dir:/var/tmp:8G, where cold pages move on
+    /// from the fast device to the slow one. May end in ,priority=N (0 to 65535, higher first) or
+    /// ,rotational=0|1. May be repeated. With --memory, SIZE is for all processes together
+    /// [default: a directory for temporary files]
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
     /// Whether swap files (dir: and file:) are encrypted and authenticated: on, or off. Pages on a

@@ -30,7 +30,11 @@ pub(crate) fn devices(given: &[String]) -> Result<Vec<Area>, Refusal> {
 /// A directory of swap files that is in memory, which they are to save.
 pub(crate) fn in_memory(areas: &[Area]) -> Option<&Path> {
     let levels = areas.iter().flat_map(|area| area.spec.levels());
-    let dirs = levels.filter_map(|level| match level {
+    let devices = levels.flat_map(|level| match level {
+        Spec::Replicate { first, second } => vec![&**first, &**second],
+        device => vec![device],
+    });
+    let dirs = devices.filter_map(|device| match device {
         Spec::Dir { path, .. } => Some(path.as_path()),
         Spec::File { path, .. } => path.parent(),
         _ => None,
@@ -75,6 +79,9 @@ fn whole(spec: Spec) -> Spec {
         server @ (Spec::Redis { .. } | Spec::Nbd { .. }) => server,
         Spec::File { path, size } => Spec::File { path: full(path), size },
         Spec::Dir { path, size } => Spec::Dir { path: full(path), size },
+        Spec::Replicate { first, second } => {
+            Spec::Replicate { first: Box::new(whole(*first)), second: Box::new(whole(*second)) }
+        }
         Spec::Tier { fast, slow } => Spec::Tier { fast, slow: Box::new(whole(*slow)) },
         Spec::Flaky { faults, device } => Spec::Flaky { faults, device: Box::new(whole(*device)) },
     }

@@ -71,6 +71,8 @@ mod refusals;
 mod refused;
 #[path = "programs/remote.rs"]
 mod remote;
+#[path = "programs/replicas.rs"]
+mod replicas;
 #[path = "programs/seal.rs"]
 mod seal;
 #[path = "programs/shares.rs"]

@@ -7,9 +7,10 @@
 //! ```
 
 use crate::children::Children;
+use crate::end::say;
 use crate::unpaged::Unpaged;
 use crate::watch::{Look, Watch};
-use highwater_devices::{Compression, Tiering};
+use highwater_devices::{Compression, LostReplica, Tiering};
 use highwater_mm::Manager;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_os::sys::{futex_wait, futex_wake_all};
@@ -53,6 +54,8 @@ pub(crate) struct Reporter {
     compressed_peak: Mutex<Compression>,
     /// Pages in fast and slow levels, of the time when tiers held most.
     tiered_peak: Mutex<(u64, u64)>,
+    /// Replicas that are known to be lost.
+    told: Mutex<Vec<LostReplica>>,
     malloc: Mutex<Watch>,
     /// How page faults are delivered.
     delivery: Delivery,
@@ -87,6 +90,7 @@ impl Reporter {
             ram_device_peak: AtomicU64::new(0),
             compressed_peak: Mutex::default(),
             tiered_peak: Mutex::default(),
+            told: Mutex::default(),
             malloc: Mutex::default(),
             delivery,
             gather,
@@ -106,6 +110,7 @@ impl Reporter {
         for period in std::iter::once(FIRST).chain(std::iter::repeat(PERIOD)) {
             self.children.release_ended(&self.manager);
             self.publish(Look::IfDue);
+            self.tell_lost();
             futex_wait(&self.stage, RUNNING, Some(Nanos(period.as_nanos() as u64)));
             if self.stage.load(Acquire) == ENDING {
                 break;
@@ -113,6 +118,7 @@ impl Reporter {
             self.unpaged.tick(period, shares.load(Relaxed));
             self.unpaged.publish();
         }
+        self.tell_lost();
         // First what matters most: to look takes long where there are many mappings.
         self.publish(Look::IfDue);
         self.unpaged.look();
@@ -137,6 +143,18 @@ impl Reporter {
         let until = Instant::now() + FINISH_MAX;
         while self.stage.load(Acquire) == ENDING && Instant::now() < until {
             futex_wait(&self.stage, ENDING, Some(Nanos(PERIOD.as_nanos() as u64)));
+        }
+    }
+
+    /// Says which replicas of swap are not used any more, of each once.
+    fn tell_lost(&self) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for lost in self.manager.platform().devices().lost_replicas() {
+            if !told.contains(&lost) {
+                let LostReplica { name, left } = &lost;
+                say(&format!("swap {name} does not answer, and is given up; {left} goes on"));
+                told.push(lost);
+            }
         }
     }
 
@@ -166,6 +184,7 @@ impl Reporter {
         let ram_device = self.ram_device_peak.fetch_max(ram_device, Relaxed).max(ram_device);
         let tiers = platform.devices().tiering().unwrap_or_default();
         let (fast, slow) = self.tiered_peak(&tiers);
+        let replicas = platform.devices().replication();
         let sample = platform.devices().sample();
         let gauges = [
             (Counter::TierFast, fast),
@@ -175,6 +194,9 @@ impl Reporter {
             (Counter::TierWritebackFailures, tiers.writeback_failures),
             (Counter::TierSlowReads, tiers.slow_reads),
             (Counter::TierSlowWrites, tiers.slow_writes),
+            (Counter::ReplicasLost, replicas.lost),
+            (Counter::ReplicaSingleWrites, replicas.single_writes),
+            (Counter::ReplicaSecondReads, replicas.second_reads),
             (Counter::ZramPages, compressed.pages),
             (Counter::ZramSameFilled, compressed.same_filled),
             (Counter::ZramIncompressible, compressed.incompressible),

@@ -3,7 +3,9 @@
 
 use crate::place::Place;
 use crate::spawn::spawn;
-use highwater_devices::{Arena, Compression, Device, Sample, Sampler, Started, Tiering};
+use highwater_devices::{
+    Arena, Compression, Device, LostReplica, Replication, Sample, Sampler, Started, Tiering,
+};
 use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError};
 use highwater_units::Bytes;
 use std::io;
@@ -222,6 +224,16 @@ impl Devices {
         let tiers = || self.present().filter(|device| device.tiering().is_some());
         let part = most.0 / tiers().count().max(1) as u64;
         tiers().for_each(|device| device.limit_resident(Bytes(part)));
+    }
+
+    /// The sum over all devices.
+    pub fn replication(&self) -> Replication {
+        self.present().filter_map(|device| device.replication()).sum()
+    }
+
+    /// The replicas that are not used any more.
+    pub fn lost_replicas(&self) -> Vec<LostReplica> {
+        self.present().filter_map(|device| device.lost_replica()).collect()
     }
 
     /// Stops the background threads of all devices until [`Devices::resume`]. Called before a fork.

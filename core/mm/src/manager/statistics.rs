@@ -16,8 +16,8 @@ impl<P: Platform> Manager<P> {
         self.machine.capacity_left()
     }
 
-    /// Returns whether memory and swap can hold `pages` more, for a front end that refuses what they
-    /// cannot; counts a refusal.
+    /// Returns whether memory and swap can hold `pages` more, for a front end that refuses what
+    /// they cannot; counts a refusal.
     pub fn can_commit(&self, pages: u64) -> bool {
         let can = pages <= self.capacity_left();
         self.count(Counter::CommitRefused, u64::from(!can));

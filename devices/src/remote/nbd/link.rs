@@ -57,15 +57,15 @@ impl Link {
         server: &Server,
         export: &str,
         size: Bytes,
-        patience: Duration,
+        deadline: Duration,
     ) -> Result<Link, Failure> {
-        let mut stream = Stream::connect(server)?;
+        let mut stream = Stream::connect(server, deadline.min(DEADLINE))?;
         let terms = shake_hands(&mut stream, export)?;
         if let Some(reason) = unfit(&terms, size) {
             return Err(Failure::Unfit(reason));
         }
         // The server cannot be made to drop an old connection: a slow one is not asked anew.
-        stream.set_deadline(patience.max(DEADLINE))?;
+        stream.set_deadline(deadline)?;
         Ok(Link { stream, terms, sent: 0, pending: 0 })
     }
 
@@ -151,11 +151,6 @@ impl Link {
         }
         Ok(())
     }
-
-    /// The process ends: from now on answers may not take long.
-    pub(super) fn hurry(&mut self) -> Result<(), Problem> {
-        self.stream.set_deadline(DEADLINE)
-    }
 }
 
 /// Greets, and asks for an export.
@@ -210,6 +205,10 @@ impl Connection for Link {
     /// or after all patience.
     fn bury(&mut self, (): ()) -> Result<(), Problem> {
         Ok(())
+    }
+
+    fn set_deadline(&mut self, deadline: Duration) -> Result<(), Problem> {
+        self.stream.set_deadline(deadline)
     }
 
     fn is_readable(&self) -> bool {

@@ -50,7 +50,6 @@ struct Nbd {
     server: Server,
     export: String,
     size: Bytes,
-    patience: Duration,
     terms: Terms,
     extents: Extents,
     trims: Mutex<()>,
@@ -78,7 +77,7 @@ pub(crate) fn open(
     let extents = Extents::new(options.run.as_deref(), &name, size, slots);
     let extents = extents.map_err(|errno| Reason::from_errno("share the export", errno))?;
     let (terms, trims) = (link.terms, Mutex::new(()));
-    let store = Nbd { server, export: export.to_owned(), size, patience, terms, extents, trims };
+    let store = Nbd { server, export: export.to_owned(), size, terms, extents, trims };
     Remote::open(spec, patience, store, link)
 }
 
@@ -87,9 +86,9 @@ fn connect(
     server: &Server,
     export: &str,
     size: Bytes,
-    patience: Duration,
+    deadline: Duration,
 ) -> Result<(Link, Standing), Failure> {
-    let mut link = Link::open(server, export, size, patience)?;
+    let mut link = Link::open(server, export, size, deadline)?;
     let found = label::look(&mut link)?;
     Ok((link, found))
 }
@@ -174,8 +173,12 @@ impl Store for Nbd {
 
     const REFRESH: Duration = label::BEAT;
 
-    fn connect(&self) -> Result<Link, Problem> {
-        let opened = connect(&self.server, &self.export, self.size, self.patience);
+    fn deadline(patience: Duration) -> Duration {
+        patience
+    }
+
+    fn connect(&self, deadline: Duration) -> Result<Link, Problem> {
+        let opened = connect(&self.server, &self.export, self.size, deadline);
         opened.map(|(link, _)| link).map_err(|failure| match failure {
             Failure::Problem(problem) => problem,
             // It is being set up.
@@ -256,7 +259,6 @@ impl Store for Nbd {
     }
 
     fn end(&self, link: &mut Link) -> Result<(), Problem> {
-        link.hurry()?;
         if self.extents.let_go() {
             // The keeper may have it for as long as all patience lasts: the contents stay then.
             if let Ok(trims) = self.trims.try_lock() {
@@ -278,7 +280,6 @@ impl Store for Nbd {
             server: self.server.clone(),
             export: self.export.clone(),
             size: self.size,
-            patience: self.patience,
             terms: self.terms,
             extents: self.extents.inherit(),
             trims: Mutex::new(()),

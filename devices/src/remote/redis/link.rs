@@ -6,6 +6,7 @@ use crate::remote::server::{Server, hash};
 use crate::remote::store::Connection;
 use crate::remote::stream::{OUT_BYTES, Stream};
 use crate::remote::verdict::{Problem, Refusal};
+use std::time::Duration;
 
 /// A connection, logged in.
 pub(super) struct Link {
@@ -35,9 +36,13 @@ pub(super) enum Answer {
 
 impl Link {
     /// Connects and logs in.
-    pub(super) fn open(server: &Server, login: &Login) -> Result<Link, Problem> {
+    pub(super) fn open(
+        server: &Server,
+        login: &Login,
+        deadline: Duration,
+    ) -> Result<Link, Problem> {
         let identity = Identity { run: 0, id: 0 };
-        let mut link = Link { stream: Stream::connect(server)?, identity };
+        let mut link = Link { stream: Stream::connect(server, deadline)?, identity };
         link.log_in(login)?;
         link.expect_done(&[b"PING"])?;
         let id = match link.ask(&[b"CLIENT", b"ID"])? {
@@ -165,6 +170,10 @@ impl Connection for Link {
         self.send()?;
         // A user that may not do this relies on the seal.
         self.answer().map(drop)
+    }
+
+    fn set_deadline(&mut self, deadline: Duration) -> Result<(), Problem> {
+        self.stream.set_deadline(deadline)
     }
 
     fn is_readable(&self) -> bool {

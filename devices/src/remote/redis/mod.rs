@@ -22,6 +22,7 @@ use crate::remote::freed::{Group, members};
 use crate::remote::links::PLACES;
 use crate::remote::login::{Login, RemoteOptions};
 use crate::remote::server::Server;
+use crate::remote::socket::DEADLINE;
 use crate::remote::store::{Outcomes, Store, Transfers};
 use crate::remote::verdict::{Problem, Refusal};
 use crate::remote::window::{PAGES, Piece, SEGMENT};
@@ -55,7 +56,8 @@ pub(crate) fn open(
 ) -> Result<Box<dyn Device>, Reason> {
     let login = options.login()?;
     let server = server.clone().resolve().map_err(|_| Reason::UnknownHost)?;
-    let mut link = Link::open(&server, &login).map_err(reason)?;
+    let mut link =
+        Link::open(&server, &login, Redis::deadline(options.patience)).map_err(reason)?;
     if evicts(&link.info(b"memory").map_err(reason)?) {
         return Err(Reason::Evicts);
     }
@@ -128,8 +130,13 @@ impl Store for Redis {
     /// Well before the end of a lifetime.
     const REFRESH: Duration = Duration::from_secs(200);
 
-    fn connect(&self) -> Result<Link, Problem> {
-        Link::open(&self.server, &self.login)
+    /// A slow server is asked again on a new connection.
+    fn deadline(patience: Duration) -> Duration {
+        patience.min(DEADLINE)
+    }
+
+    fn connect(&self, deadline: Duration) -> Result<Link, Problem> {
+        Link::open(&self.server, &self.login, deadline)
     }
 
     fn links_max(&self) -> usize {

@@ -41,6 +41,7 @@ fn names(text: &str, area: &Area) -> bool {
         | Spec::Zram { .. }
         | Spec::Redis { .. }
         | Spec::Nbd { .. }
+        | Spec::Replicate { .. }
         | Spec::Tier { .. }
         | Spec::Flaky { .. } => None,
     };
@@ -54,8 +55,8 @@ pub(super) fn check_new(area: &Area, budget: &Budget) -> Result<(), Refusal> {
         let what = "a tier cannot be added to a running session";
         return Err(Refusal::new(what, "add both of its devices, with priorities"));
     }
-    if let Spec::Redis { .. } | Spec::Nbd { .. } = area.spec {
-        let what = "a server cannot be added to a running session";
+    if let Spec::Redis { .. } | Spec::Nbd { .. } | Spec::Replicate { .. } = area.spec {
+        let what = "servers and replicas cannot be added to a running session";
         return Err(Refusal::new(what, "give it to highwater run"));
     }
     let same = |item: &SwapItem| item.wanted == Wanted::Used && item.area.spec == area.spec;

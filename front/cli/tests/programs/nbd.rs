@@ -28,7 +28,7 @@ const LABEL: u64 = 4096;
 const FILE: &[&str] = &["file", "swap"];
 
 /// nbdkit, killed when dropped.
-struct Server {
+pub(crate) struct Server {
     process: Child,
     dir: PathBuf,
     /// `None`: it listens on a socket of the file system.
@@ -37,7 +37,7 @@ struct Server {
 
 impl Server {
     /// A server of a file of 128 MiB, `swap`, with a socket beside it; `None`: it is not installed.
-    fn start(place: &Place) -> Option<Server> {
+    pub(crate) fn start(place: &Place) -> Option<Server> {
         let dir = directory(place, "unix")?;
         Some(Server { process: launch(&dir, None, FILE)?, dir, port: None })
     }
@@ -54,7 +54,7 @@ impl Server {
         Some(Server { process, dir, port: Some(port) })
     }
 
-    fn restart(&mut self, arguments: &[&str]) {
+    pub(crate) fn restart(&mut self, arguments: &[&str]) {
         self.kill();
         self.process = launch(&self.dir, None, arguments).expect("as before");
     }
@@ -64,7 +64,7 @@ impl Server {
         let _ = self.process.wait();
     }
 
-    fn swap(&self) -> String {
+    pub(crate) fn swap(&self) -> String {
         match self.port {
             Some(port) => format!("nbd:127.0.0.1:{port}:128M"),
             None => format!("nbd+unix:{}:128M", self.dir.join("socket").display()),
@@ -72,7 +72,7 @@ impl Server {
     }
 
     /// Waits until nothing is left behind the label.
-    fn await_nothing(&self) {
+    pub(crate) fn await_nothing(&self) {
         let began = Instant::now();
         while self.bytes_left() > 0 {
             assert!(began.elapsed() < TIME_LIMIT, "{} bytes", self.bytes_left());
@@ -96,7 +96,7 @@ impl Server {
         }
     }
 
-    fn signal(&self, signal: i32) {
+    pub(crate) fn signal(&self, signal: i32) {
         // SAFETY: a child of ours that was not waited for.
         assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
     }
@@ -112,7 +112,7 @@ impl Drop for Server {
 fn directory(place: &Place, name: &str) -> Option<PathBuf> {
     is_installed("nbdkit").then(|| {
         let dir = place.path(name);
-        std::fs::create_dir(&dir).unwrap();
+        std::fs::create_dir_all(&dir).unwrap();
         File::create(dir.join("swap")).unwrap().set_len(SIZE).unwrap();
         dir
     })

@@ -18,14 +18,14 @@ const MIB: u64 = 1 << 20;
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// A server, killed when dropped.
-struct Server {
+pub(crate) struct Server {
     process: Child,
     socket: PathBuf,
 }
 
 impl Server {
     /// A server in a directory; `None`: it is not installed.
-    fn start(place: &Place, options: &[&str]) -> Option<Server> {
+    pub(crate) fn start(place: &Place, options: &[&str]) -> Option<Server> {
         if !is_installed("redis-server") || !is_installed("redis-cli") {
             return None;
         }
@@ -44,18 +44,18 @@ impl Server {
         Some(server)
     }
 
-    fn swap(&self) -> String {
+    pub(crate) fn swap(&self) -> String {
         format!("redis+unix:{}:128M", self.socket.display())
     }
 
-    fn ask(&self, command: &str) -> String {
+    pub(crate) fn ask(&self, command: &str) -> String {
         let mut client = Command::new("redis-cli");
         client.arg("-s").arg(&self.socket).args(command.split(' '));
         let answer = client.stderr(Stdio::null()).output().expect("redis-cli").stdout;
         String::from_utf8_lossy(&answer).trim_end().to_owned()
     }
 
-    fn await_answer(&self, command: &str, answer: &str) {
+    pub(crate) fn await_answer(&self, command: &str, answer: &str) {
         let began = Instant::now();
         while self.ask(command) != answer {
             assert!(began.elapsed() < TIME_LIMIT, "{command}: {}", self.ask(command));
@@ -63,7 +63,7 @@ impl Server {
         }
     }
 
-    fn signal(&self, signal: i32) {
+    pub(crate) fn signal(&self, signal: i32) {
         // SAFETY: a child of ours that was not waited for.
         assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
     }

@@ -1,0 +1,106 @@
+//! Which replica is read, and whether a write was good.
+
+use crate::remote::LOST;
+use highwater_platform::IoError;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// One of so many reads goes to the slower replica, to see whether it still is that.
+const PROBE: u64 = 128;
+/// The share of a new read in the average is one of so many.
+const WEIGHT: u64 = 8;
+/// A failed read counts as one that takes so long.
+pub(super) const FAILED_NANOS: u64 = 100_000_000;
+
+/// The time of a read, on average; 0: unknown.
+#[derive(Default)]
+pub(super) struct Pace(AtomicU64);
+
+impl Pace {
+    pub(super) fn nanos(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// A read took so long. Of several threads one may be lost.
+    pub(super) fn note(&self, nanos: u64) {
+        let old = match self.nanos() {
+            0 => nanos,
+            old => old,
+        };
+        self.0.store((old * (WEIGHT - 1) + nanos.min(FAILED_NANOS)) / WEIGHT, Relaxed);
+    }
+}
+
+/// The replica for the next read, of those that have its pages: the faster one, and the first where
+/// that is unknown.
+pub(super) fn choose(has: [bool; 2], nanos: [u64; 2], reads: u64) -> Option<usize> {
+    let nearer = usize::from(nanos[1] < nanos[0]);
+    match has {
+        [false, false] => None,
+        [true, false] => Some(0),
+        [false, true] => Some(1),
+        [true, true] if reads % PROBE == PROBE - 1 => Some(1 - nearer),
+        [true, true] => Some(nearer),
+    }
+}
+
+/// The outcome of a write with these on the replicas. If one has no room, another device may.
+pub(super) fn written(results: [Result<(), IoError>; 2]) -> Result<(), IoError> {
+    match results {
+        [Ok(()), _] | [_, Ok(())] => Ok(()),
+        [Err(IoError::Full), _] | [_, Err(IoError::Full)] => Err(IoError::Full),
+        [Err(LOST), Err(error)] | [Err(error), Err(_)] => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_faster_one_is_read_and_the_other_is_tried() {
+        let both = [true; 2];
+        for (has, nanos, reads, expected) in [
+            (both, [0, 0], 0, Some(0)),
+            (both, [9, 0], 1, Some(1)),
+            (both, [9, 10], 2, Some(0)),
+            (both, [9, 8], 3, Some(1)),
+            (both, [9, 10], PROBE - 1, Some(1)),
+            (both, [9, 8], 2 * PROBE - 1, Some(0)),
+            ([true, false], [9, 8], 0, Some(0)),
+            ([false, true], [8, 9], PROBE - 1, Some(1)),
+            ([false, false], [8, 9], 0, None),
+        ] {
+            assert_eq!(choose(has, nanos, reads), expected, "{has:?} {nanos:?} {reads}");
+        }
+    }
+
+    #[test]
+    fn a_pace_follows_reads_and_failures() {
+        let pace = Pace::default();
+        pace.note(800);
+        assert_eq!(pace.nanos(), 800);
+        pace.note(1600);
+        assert_eq!(pace.nanos(), 900);
+        pace.note(FAILED_NANOS);
+        assert!(pace.nanos() > 10_000_000);
+        (0..200).for_each(|_| pace.note(800));
+        assert!(pace.nanos() < 820, "{}", pace.nanos());
+    }
+
+    #[test]
+    fn a_write_is_good_if_one_has_it() {
+        let (eio, nomem) = (IoError::Failed(libc::EIO), IoError::Failed(libc::ENOMEM));
+        for (results, expected) in [
+            ([Ok(()), Ok(())], Ok(())),
+            ([Ok(()), Err(eio)], Ok(())),
+            ([Err(LOST), Ok(())], Ok(())),
+            ([Err(eio), Err(IoError::Full)], Err(IoError::Full)),
+            ([Err(IoError::Full), Err(eio)], Err(IoError::Full)),
+            ([Err(LOST), Err(nomem)], Err(nomem)),
+            ([Err(nomem), Err(LOST)], Err(nomem)),
+            ([Err(eio), Err(nomem)], Err(eio)),
+        ] {
+            assert_eq!(written(results), expected, "{results:?}");
+        }
+    }
+}
