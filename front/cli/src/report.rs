@@ -38,6 +38,8 @@ pub(crate) struct Report {
     pub(crate) elapsed_seconds: f64,
     /// Memory budget of all processes together, or of each.
     pub(crate) budget_bytes: u64,
+    /// The budget at the end, in bytes: `highwater ctl` may have changed it.
+    pub(crate) budget_end_bytes: u64,
     /// Whether all processes share it.
     pub(crate) budget_is_shared: bool,
     /// The swap devices, as specifications.
@@ -271,6 +273,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) ended: Ended,
     /// Processes of its memory cgroup that the kernel's OOM killer ended meanwhile.
     pub(crate) oom_kills: u64,
+    /// The budget that its processes shared at its end.
+    pub(crate) limit_at_end: Option<Bytes>,
     /// The sums of what its processes published.
     pub(crate) totals: &'a Totals,
     /// The program, its arguments and when it started.
@@ -292,6 +296,7 @@ impl Report {
             signal: observed.ended.status.signal(),
             elapsed_seconds: observed.elapsed.as_secs_f64(),
             budget_bytes: observed.memory.budget().0,
+            budget_end_bytes: observed.limit_at_end.unwrap_or(observed.memory.budget()).0,
             budget_is_shared: observed.memory.shared.is_some(),
             swap: observed.settings.swap.iter().map(ToString::to_string).collect(),
             kswapd_threads: observed.settings.kswapd.to_string(),

@@ -225,8 +225,10 @@ impl Run {
             return Ok(ExitCode::from(ended.code()));
         }
         let series = watch.finish(&totals.all);
-        // `highwater ctl` may have added and removed some.
-        if let Ok(budget) = Budget::open(run_dir.path()) {
+        // `highwater ctl` may have changed these.
+        let shared = Budget::open(run_dir.path()).ok();
+        let limit_at_end = shared.as_ref().map(|budget| Bytes::of_pages(budget.limit()));
+        if let Some(budget) = shared {
             let used = budget.swap_in_use().into_iter();
             plan.settings.swap = used.map(|device| device.area).collect();
         }
@@ -239,6 +241,7 @@ impl Run {
             pid,
             ended,
             oom_kills,
+            limit_at_end,
             totals: &totals,
             description: &description,
             series: &series,

@@ -193,7 +193,11 @@ fn budget(report: &Report) -> String {
         (true, true) => " for all processes together",
         (true, false) => " for each process",
     };
-    format!("{}{of}", Bytes(report.budget_bytes))
+    let (start, end) = (Bytes(report.budget_bytes), Bytes(report.budget_end_bytes));
+    match start == end {
+        true => format!("{start}{of}"),
+        false => format!("{start} at the start, {end} at the end{of}"),
+    }
 }
 
 fn peak(report: &Report) -> String {
@@ -343,6 +347,16 @@ mod tests {
             let text = text(&report);
             assert!(text.lines().next().is_some_and(|line| line.ends_with(end)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_budget_that_was_changed_is_shown_twice() {
+        let mut report = report(&two_processes());
+        let first = Bytes(report.budget_bytes);
+        report.budget_end_bytes = 2 * first.0;
+        let expected =
+            format!("{first} at the start, {} at the end for each process", Bytes(2 * first.0));
+        assert_eq!(budget(&report), expected);
     }
 
     #[test]

@@ -302,7 +302,7 @@ fn end_for(error: FaultError, manager: &Manager<Uffd>) -> ! {
     let share = running().and_then(|process| process.share.as_ref());
     let room = share.map_or(String::new(), |share| swap_room::in_words(share));
     let figures = cause.figures(manager, &room);
-    say(&format!("{cause}: the program is ended{figures}; {}", cause.remedy()));
+    say(&format!("{cause}: the program is ended; {}{figures}", cause.remedy()));
     if let Some(process) = running() {
         let full = u64::from(error == FaultError::OutOfMemory);
         process.reporter.out_of_memory.store(full, Relaxed);

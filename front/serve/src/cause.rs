@@ -31,6 +31,8 @@ pub enum Cause {
     Short {
         /// The error.
         error: FaultError,
+        /// All swap devices.
+        devices: String,
     },
 }
 
@@ -49,7 +51,7 @@ impl Cause {
                 None => Cause::Unreadable { error, devices: names() },
             },
             FaultError::OutOfMemory if failed => Cause::WritesFail { devices: names() },
-            _ => Cause::Short { error },
+            _ => Cause::Short { error, devices: names() },
         }
     }
 
@@ -76,7 +78,9 @@ impl Cause {
             Cause::Unreadable { devices, .. } | Cause::WritesFail { devices } => {
                 format!("check the disk{} of swap {devices}", or_server(devices))
             }
-            Cause::Short { .. } => "run it with more --memory or --swap".to_owned(),
+            Cause::Short { devices, .. } => {
+                format!("give more with --memory or --swap, or free space where {devices} is")
+            }
         }
     }
 }
@@ -93,7 +97,7 @@ impl fmt::Display for Cause {
                 write!(f, "swap {device} returned a page that was changed since it was written")
             }
             Cause::WritesFail { .. } => f.write_str("memory is full, and writes to disk fail"),
-            Cause::Unreadable { error, .. } | Cause::Short { error } => error.fmt(f),
+            Cause::Unreadable { error, .. } | Cause::Short { error, .. } => error.fmt(f),
         }
     }
 }

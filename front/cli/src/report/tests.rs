@@ -61,6 +61,7 @@ pub(crate) fn report_of(processes: &[(u32, Snapshot)], malloc: Option<&MallocSta
         pid: 7,
         ended,
         oom_kills: 0,
+        limit_at_end: None,
         totals: &totals,
         description: &description,
         series: &[],
