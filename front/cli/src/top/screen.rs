@@ -64,7 +64,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, state: &State) {
     .areas(area);
     draw_heading(frame, heading, shown);
     let mut scrolled = TableState::new().with_selected(selected);
-    frame.render_stateful_widget(process_table(shown, state), table, &mut scrolled);
+    frame.render_stateful_widget(process_table(shown, state, area.width), table, &mut scrolled);
     frame.render_widget(Paragraph::new(Text::from(detail)), below);
     frame.render_widget(Paragraph::new(key_line(shown, state)).style(shown.palette.bar()), keys);
 }
@@ -116,23 +116,33 @@ const TITLES: [&str; 9] =
     ["NAME", "PID", "BUDGET", "RESIDENT", "SWAP", "MINOR/s", "MAJOR/s", "IN/s", "OUT/s"];
 const WIDTHS: [u16; 9] = [15, 7, 6, 9, 6, 8, 8, 6, 6];
 
-fn process_table<'a>(shown: &Shown<'a>, state: &State) -> Table<'a> {
-    let widths = WIDTHS.map(Constraint::Length);
-    let rows = shown.rows.iter().map(|row| line(cells(row)));
+/// How many columns a screen shows: a figure that is cut off would be another one.
+fn columns_in(width: u16) -> usize {
+    let ends = WIDTHS.iter().scan(0, |end, width| {
+        *end += width + 1;
+        Some(*end - 1)
+    });
+    ends.take_while(|end| *end <= width).count().max(1)
+}
+
+fn process_table<'a>(shown: &Shown<'a>, state: &State, width: u16) -> Table<'a> {
+    let columns = columns_in(width);
+    let widths = WIDTHS[..columns].iter().copied().map(Constraint::Length);
+    let rows = shown.rows.iter().map(|row| line(&cells(row)[..columns]));
     let titles = TITLES.map(|title| match title == state.sort.title() {
         true => format!("*{title}"),
         false => title.to_owned(),
     });
     Table::new(rows, widths)
-        .header(line(titles).style(shown.palette.bar()))
+        .header(line(&titles[..columns]).style(shown.palette.bar()))
         .row_highlight_style(shown.palette.bar())
 }
 
 /// A line of the table: the name to the left, figures to the right.
-fn line<'a>(cells: [String; 9]) -> ratatui::widgets::Row<'a> {
-    let aligned = cells.into_iter().enumerate().map(|(column, cell)| {
+fn line<'a>(cells: &[String]) -> ratatui::widgets::Row<'a> {
+    let aligned = cells.iter().enumerate().map(|(column, cell)| {
         let alignment = if column == 0 { Alignment::Left } else { Alignment::Right };
-        Cell::from(Text::from(cell).alignment(alignment))
+        Cell::from(Text::from(cell.clone()).alignment(alignment))
     });
     ratatui::widgets::Row::new(aligned)
 }
@@ -300,6 +310,8 @@ mod tests {
             let found = text((width, height), &samples, &State::default());
             assert!(width < 60 || height < 7 || found[0].starts_with("demo (7)"), "{found:?}");
         }
+        let narrow = text((60, 24), &samples, &State::default());
+        assert!(narrow[2].ends_with("MINOR/s") && narrow[3].ends_with("5k"), "{narrow:?}");
         let wide = text((200, 50), &samples, &State::default());
         assert!(wide[2].len() > 78 && wide[0].ends_with("61 seconds"), "{wide:?}");
     }
