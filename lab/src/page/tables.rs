@@ -11,8 +11,8 @@ pub(super) fn outcome(outcome: &Outcome) -> String {
         1 => "One run each, seed 1".into(),
         seeds => format!("Medians of {seeds} seeds"),
     };
-    let conditions = outcome.conditions.iter().map(|of| format!("- {}\n", of.replace('\n', "; ")));
-    let conditions: String = conditions.collect();
+    let conditions = outcome.conditions.iter().map(|of| format!("| {} |", of.replace('\n', "; ")));
+    let conditions = table(&["conditions"], &conditions.collect::<Vec<_>>());
     let rows = |keep: fn(&Row) -> bool| outcome.rows.iter().filter(move |row| keep(row));
     let values: Vec<&Row> = rows(|row| matches!(row.role, Role::Base | Role::Improved)).collect();
     let parts = [
