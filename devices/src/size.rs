@@ -1,14 +1,20 @@
 //! Sizes as people write them.
 
 use highwater_units::Bytes;
-use parse_size::Config;
+use parse_size::{Config, Error};
 
 /// Parses a size such as 512M or 1.5 GiB. Units are binary: M and MB mean MiB.
 ///
 /// # Errors
 /// The reason, in some words.
 pub fn size(text: &str) -> Result<Bytes, String> {
-    Config::new().with_binary().parse_size(text).map(Bytes).map_err(|error| error.to_string())
+    let reason = |error| match error {
+        Error::Empty => "it has no number",
+        Error::PosOverflow => "it is too large",
+        _ => "no such number or unit",
+    };
+    let parsed = Config::new().with_binary().parse_size(text).map(Bytes);
+    parsed.map_err(|error| reason(error).to_owned())
 }
 
 #[cfg(test)]
@@ -22,8 +28,15 @@ mod tests {
         {
             assert_eq!(size(text), Ok(Bytes(bytes)));
         }
-        for text in ["", "much", "-1M", "1X"] {
-            assert!(size(text).is_err(), "{text}");
+        for (text, reason) in [
+            ("", "it has no number"),
+            ("M", "it has no number"),
+            ("much", "no such number or unit"),
+            ("-1M", "no such number or unit"),
+            ("1X", "no such number or unit"),
+            ("99999999999999999999", "it is too large"),
+        ] {
+            assert_eq!(size(text), Err(reason.to_owned()), "{text}");
         }
     }
 }

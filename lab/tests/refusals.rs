@@ -20,7 +20,12 @@ fn refused(command: &mut Command) -> String {
 #[test]
 fn wrong_usage() {
     let line = refused(lab().arg("fly"));
-    assert!(line.contains("see 'highwater-lab help'"), "{line}");
+    assert!(line.contains("see 'highwater-lab --help'"), "{line}");
+    let line = refused(lab().args(["bench", "pmbench", "--threads", "0"]));
+    assert!(
+        line.contains("give a whole number, 1 to 512; see 'highwater-lab bench pmbench --help'"),
+        "{line}"
+    );
 }
 
 /// Refuses `highwater-lab simulate` with these arguments, and names the remedy.
@@ -71,7 +76,8 @@ fn simulations_of_numbers_that_cannot_be() {
     for time in ["0", "-1", "NaN", "3601", "soon"] {
         refuses_on_a_machine(&[&format!("--time={time}")], "0.001 to 3600");
     }
-    refuses_on_a_machine(&["--seed", "x"], "see 'highwater-lab help'");
+    let remedy = "give a whole number, 0 or more; see 'highwater-lab simulate --help'";
+    refuses_on_a_machine(&["--seed", "x"], remedy);
 }
 
 #[test]
@@ -103,7 +109,7 @@ fn results_that_have_nowhere_to_go() {
 fn a_swarm_of_no_seeds() {
     for args in [&["--seeds", "0"][..], &["--minutes", "0"], &["--seed", "x"]] {
         let line = refused(lab().arg("swarm").args(args));
-        assert!(line.contains("see 'highwater-lab help'"), "{line}");
+        assert!(line.contains("see 'highwater-lab swarm --help'"), "{line}");
     }
 }
 

@@ -24,7 +24,7 @@ fn experiments_are_listed() {
 fn what_cannot_be_run_says_what_can() {
     for (args, remedy) in [
         (&["swap-1999"][..], "use swap-2016, swap-2020"),
-        (&["swap-2020", "--scale", "0"], "see 'highwater-lab help'"),
+        (&["swap-2020", "--scale", "0"], "give a whole number, 1 or more; see"),
         (&["swap-2020", "--plot", "/nonexistent/plot.svg"], "name a file"),
         (&["all", "--plot", "plot.svg"], "name it instead of 'all'"),
         (&["all", "--json", "/dev/null/results"], "give --json a new file"),

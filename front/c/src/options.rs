@@ -87,7 +87,8 @@ pub unsafe extern "C" fn highwater_options_free(options: *mut highwater_options)
     }
 }
 
-/// Sets a value, as text. Names and values are those of `highwater run`:
+/// Sets a value, as text. Names and values are those of options of `highwater run`, but "memory" is
+/// what `--paged` is there, pages alone, and "readahead" is a key of `highwater ctl`:
 ///
 /// - "memory": the budget for pages in memory, "256M" or bytes, 4 MiB or more; tables of the
 ///   manager, some 1% of it, and swap in memory come on top. Default: half of what is available.

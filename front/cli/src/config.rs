@@ -199,7 +199,7 @@ impl Setting {
         match run.clone().try_get_matches_from(alone) {
             Ok(_) => Ok(self),
             Err(error) => {
-                let refusal = parse_error("highwater", &error.to_string());
+                let refusal = parse_error("highwater run", error);
                 let what = format!("{}: {}", self.origin, refusal.what());
                 Err(Refusal::new(what, "see 'highwater run --help' for its values"))
             }

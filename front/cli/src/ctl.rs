@@ -26,6 +26,20 @@ use highwater_session::{Budget, Member, SwapRoom, Tuning};
 use highwater_units::{Bytes, RUN_PAGES_MAX};
 use std::process::ExitCode;
 
+/// The words of the lines, for `--help`.
+const TERMS: &str = "\
+Lines, such as 'process 4711 = 14.3 MiB, 0 B free, 13.0 MiB unpaged, 1835 misses/s, short':
+  = 14.3 MiB       what the process may use for pages now, of the budget of all
+  free             free memory of it that the process would not miss, and others may get
+  unpaged          memory of the process that counts towards the budget and cannot be paged
+  misses/s         pages that faults brought in, in a second lately: memory moves to the processes
+                   that miss more for what they have
+  short            the process lately asked for more memory, and got none
+and 'process 4711 dir:/var/tmp:4G = 96 MiB of 4 GiB, priority -':
+  96 MiB of 4 GiB  what the process has on this swap device, and its size
+  priority         that of the device, higher first; '-': none was given, so devices fill in the
+                   order given, after those with a priority";
+
 /// Read and change a running session
 ///
 /// Without keys, the first five are printed. A key with a value changes it: memory=512M is the new
@@ -36,6 +50,7 @@ use std::process::ExitCode;
 /// pages away and removes it, or is refused if they have no room. compact moves pages together, so
 /// that blocks of 2 MiB become free.
 #[derive(Args)]
+#[command(after_long_help = TERMS)]
 pub(crate) struct Ctl {
     /// The session, by name or pid, if several are running; then keys, each read or, with =VALUE,
     /// changed: memory (budget), memory-max (highest budget that can be set), granted (pages that
@@ -108,7 +123,7 @@ impl Key {
 enum Request {
     Read(Key),
     SetMemory(Bytes),
-    Tune(Tuning),
+    Tune(Key, Tuning),
     Compact,
     AddSwap(Area),
     RemoveSwap(Device),
@@ -164,7 +179,7 @@ fn request(argument: &str) -> Result<Request, Refusal> {
         }
         (Some(key), None) => Ok(Request::Read(key)),
         (Some(Key::Memory), Some(value)) => size_of("memory", value).map(Request::SetMemory),
-        (Some(key), Some(value)) => tuning(key, value).map(Request::Tune),
+        (Some(key), Some(value)) => tuning(key, value).map(|tuning| Request::Tune(key, tuning)),
         (None, _) => {
             let names = Key::NAMES.map(|(name, _)| name).join(", ");
             let remedy = format!("keys are {names}, {SWAP_ADD}, {SWAP_REMOVE}, {COMPACT}");
@@ -228,7 +243,7 @@ fn check(request: Request, session: &Session, budget: Option<&Budget>) -> Result
     });
     match request {
         Request::Read(_) => Ok(request),
-        Request::Tune(_) => shared.map(|_| request),
+        Request::Tune(..) => shared.map(|_| request),
         Request::Compact => {
             compact::check(session)?;
             shared.map(|_| request)
@@ -265,11 +280,11 @@ fn carry_out(
         (Request::Read(key), _) => read(key, session, budget),
         (Request::SetMemory(bytes), Some(budget)) => {
             budget.set_limit(bytes.pages());
-            Ok(String::new())
+            Ok(line(Key::Memory, in_force(Key::Memory, session, Some(budget))))
         }
-        (Request::Tune(tuning), Some(budget)) => {
+        (Request::Tune(key, tuning), Some(budget)) => {
             budget.tune(tuning);
-            Ok(String::new())
+            Ok(line(key, in_force(key, session, Some(budget))))
         }
         (Request::Compact, Some(budget)) => Ok(compact::carry_out(budget)),
         (Request::AddSwap(area), Some(budget)) => swap::add(&area, budget),
@@ -281,30 +296,40 @@ fn carry_out(
     }
 }
 
+/// The line of a key, and of its value if it has one.
+fn line(key: Key, value: Option<String>) -> String {
+    format!("{} = {}\n", key.name(), value.unwrap_or_else(|| "-".to_owned()))
+}
+
+/// The value of a key that can be changed.
+fn in_force(key: Key, session: &Session, budget: Option<&Budget>) -> Option<String> {
+    let (tuning, usual) = (budget.map(Budget::tuning).unwrap_or_default(), Config::default());
+    match key {
+        Key::Memory => Some(session.budget().to_string()),
+        Key::Kswapd => tuning.kswapd.map(|threads| threads.to_string()),
+        Key::Swappiness => Some(tuning.swappiness.unwrap_or(usual.swappiness).to_string()),
+        Key::Readahead => Some(tuning.readahead.unwrap_or(usual.window_max).to_string()),
+        Key::FileReadahead => {
+            Some(tuning.file_readahead.unwrap_or(usual.file_readahead).to_string())
+        }
+        _ => None,
+    }
+}
+
 /// The lines of a key.
 fn read(key: Key, session: &Session, budget: Option<&Budget>) -> Result<String, Refusal> {
-    let line = |value: Option<String>| {
-        Ok(format!("{} = {}\n", key.name(), value.unwrap_or_else(|| "-".to_owned())))
-    };
+    let line = |value: Option<String>| Ok(line(key, value));
     let shared =
         |of: fn(&Budget) -> u64| budget.map(|budget| Bytes::of_pages(of(budget)).to_string());
-    let (tuning, usual) = (budget.map(Budget::tuning).unwrap_or_default(), Config::default());
+    let in_force = || in_force(key, session, budget);
     let published = |show: &dyn Fn(&[Process]) -> String| known(key, show(&session.processes()?));
     match key {
-        Key::Memory => line(Some(session.budget().to_string())),
+        Key::Memory | Key::Swappiness | Key::Readahead | Key::FileReadahead => line(in_force()),
         Key::MemoryMax => line(shared(Budget::limit_max)),
         Key::Granted => line(shared(Budget::granted)),
         Key::Unpaged => line(shared(Budget::unpaged)),
         Key::Processes => Ok(budget.map(processes).unwrap_or_default()),
-        Key::Kswapd => {
-            let chosen = tuning.kswapd.map(|threads| threads.to_string());
-            Ok(line(chosen)? + &show::kswapd(&session.processes()?))
-        }
-        Key::Swappiness => line(Some(tuning.swappiness.unwrap_or(usual.swappiness).to_string())),
-        Key::Readahead => line(Some(tuning.readahead.unwrap_or(usual.window_max).to_string())),
-        Key::FileReadahead => {
-            line(Some(tuning.file_readahead.unwrap_or(usual.file_readahead).to_string()))
-        }
+        Key::Kswapd => Ok(line(in_force())? + &show::kswapd(&session.processes()?)),
         Key::Swap => {
             let of_all = line(budget.map(swap_rooms))?;
             let specs = session.swap();
@@ -380,7 +405,8 @@ mod tests {
     fn arguments_name_a_session_and_keys() {
         let set = Request::SetMemory(Bytes(512 << 20));
         let none = Tuning::default();
-        let kswapd = |threads| vec![Request::Tune(Tuning { kswapd: Some(threads), ..none })];
+        let kswapd =
+            |threads| vec![Request::Tune(Key::Kswapd, Tuning { kswapd: Some(threads), ..none })];
         let table = [
             (vec!["memory=512M"], None, vec![set.clone()]),
             (vec!["kswapd=16"], None, kswapd(KswapdThreads::Fixed(16))),
@@ -389,9 +415,9 @@ mod tests {
                 vec!["swappiness=200", "readahead=1", "file-readahead=0"],
                 None,
                 vec![
-                    Request::Tune(Tuning { swappiness: Some(200), ..none }),
-                    Request::Tune(Tuning { readahead: Some(1), ..none }),
-                    Request::Tune(Tuning { file_readahead: Some(0), ..none }),
+                    Request::Tune(Key::Swappiness, Tuning { swappiness: Some(200), ..none }),
+                    Request::Tune(Key::Readahead, Tuning { readahead: Some(1), ..none }),
+                    Request::Tune(Key::FileReadahead, Tuning { file_readahead: Some(0), ..none }),
                 ],
             ),
             (vec!["compact"], None, vec![Request::Compact]),
@@ -444,7 +470,8 @@ mod tests {
         assert_eq!(set(200, Some(&budget)), Ok(Request::SetMemory(Bytes(200 << 20))));
         assert!(set(201, Some(&budget)).unwrap_err().to_string().contains("--memory-max"));
         assert!(set(1, Some(&budget)).is_err());
-        let readahead = Request::Tune(Tuning { readahead: Some(1), ..Tuning::default() });
+        let tuning = Tuning { readahead: Some(1), ..Tuning::default() };
+        let readahead = Request::Tune(Key::Readahead, tuning);
         assert_eq!(check(readahead.clone(), &session, Some(&budget)), Ok(readahead.clone()));
         for refused in [set(100, None), check(readahead, &session, None)] {
             assert!(refused.unwrap_err().to_string().contains("start it with --memory"));

@@ -112,10 +112,17 @@ mod tests {
             (vec!["highwater", "run"], "<PROGRAM>"),
             (vec!["highwater", "run", "--memry", "1G", "true"], "'--memory'"),
             (vec!["highwater", "run", "--kswapd", "17", "true"], "1 to 16"),
+            (
+                vec!["highwater", "run", "--memory", "-5M", "true"],
+                "unexpected argument '-5' found; see",
+            ),
         ] {
             let error = Cli::try_parse_from(args).err().expect("refused by clap");
-            let line = highwater_command::parse_error("highwater", &error.to_string()).to_string();
-            assert!(line.contains(expected) && line.ends_with("; see 'highwater help'"), "{line}");
+            let line = highwater_command::parse_error("highwater run", error).to_string();
+            assert!(
+                line.contains(expected) && line.ends_with("; see 'highwater run --help'"),
+                "{line}"
+            );
             assert_eq!(line.lines().count(), 1, "{line}");
         }
     }

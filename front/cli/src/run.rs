@@ -45,7 +45,8 @@ const SUMMARY_TERMS: &str = "\
 Summary, printed when the program has ended:
   budget           what --memory allows all processes together, or --memory-per-process each
                    process in pages
-  peak RAM         largest resident set of any process, and its parts:
+  peak RAM         resident set of the largest process at its maximum, and the parts, each at its
+                   own maximum: they may add up to more
                      paged        pages that can be swapped out
                      Highwater    Highwater's own tables
                      swap in RAM  ram: and zram: devices
@@ -62,6 +63,7 @@ Summary, printed when the program has ended:
   time stalled     time during which a thread, or all threads that could have run, waited for
                    memory, as 'some' and 'full' in /proc/pressure/memory
   fault latency    how long page faults took: half of them up to p50, 99 % up to p99
+    major faults   how long those took that waited for a read from swap
   compressed       what zram: devices held at most, and the memory that took
   tiers            what tier: devices held at most; 'written back': cold pages moved to the slow
                    level; 'written at once': written there because the fast level was full
@@ -70,8 +72,17 @@ Summary, printed when the program has ended:
                    traffic and the time in which a thread waited for memory; all lines above, too,
                    are sums over processes, but for budget, peak RAM and peak demand
   Highwater CPU    CPU time of Highwater's threads, in addition to the program's
+  program CPU      CPU time of the program and of the children that it waited for, in its own code
+                   (user) and in system calls (system); faults served in-thread are part of it
+  verdict          what limited the run: waiting for reads from swap, waiting for memory to be
+                   freed, or nothing; and where it can be told, the budget that would avoid nine of
+                   ten of these reads, and how much faster compressed memory (zram:) would be
 --report FILE.html draws them over time, and has malloc by size, locks and all processes;
---report FILE.json has all figures, and every counter (docs/report.md).";
+--report FILE.json has all figures, and every counter (docs/report.md).
+
+Exit status: that of the program; 128 + N if signal N ended it; 2, with one line on standard error,
+if Highwater refuses to start the program: a wrong argument, a missing program or directory, a
+machine that lacks what it needs.";
 
 /// Run a program in less memory than it needs
 ///

@@ -50,11 +50,33 @@ fn levels(areas: &[Area]) -> Vec<u64> {
 
 /// The device that a text names, after `option`.
 pub(crate) fn device(text: &str, option: &str) -> Result<Area, Refusal> {
-    let example = || format!("write for example {option}dir:/var/tmp:8G");
-    let area = Area::parse_with(text, injection()).map_err(|what| Refusal::new(what, example()))?;
+    let remedy_of =
+        |what| Refusal::new(what, format!("write for example {option}{}", example(text)));
+    let area = Area::parse_with(text, injection()).map_err(remedy_of)?;
     let spec = area.spec.resolved();
     let spec = spec.map_err(|what| Refusal::new(what, remedy(&Reason::UnknownHost)))?;
     Ok(Area { spec: whole(spec), ..area })
+}
+
+/// A device of the kind that a wrong text names, with the option that it has.
+fn example(text: &str) -> String {
+    let device = match text.split_once(':').map_or(text, |(kind, _)| kind) {
+        "ram" => "ram:1G",
+        "zram" => "zram:1G:lz4",
+        "file" => "file:/var/tmp/swap:8G",
+        "redis" => "redis:127.0.0.1:6379:8G",
+        "redis+unix" => "redis+unix:/run/redis/redis.sock:8G",
+        "nbd" => "nbd:127.0.0.1:10809:8G",
+        "nbd+unix" => "nbd+unix:/run/nbd.sock:8G",
+        "tier" => "tier:zram:1G+dir:/var/tmp:8G",
+        _ => "dir:/var/tmp:8G",
+    };
+    let options = ["priority=5", "rotational=0"];
+    let is_given = |option: &&str| {
+        option.split_once('=').is_some_and(|(key, _)| text.contains(&format!(",{key}=")))
+    };
+    let option = options.iter().find(|option| is_given(option));
+    format!("{device}{}", option.map_or(String::new(), |option| format!(",{option}")))
 }
 
 /// Whether this is a test of what happens when devices fail.
@@ -150,6 +172,20 @@ mod tests {
     fn an_unknown_kind_is_refused_with_the_known_ones() {
         let refusal = devices(&["tape:1G".to_owned()]).unwrap_err();
         assert!(refusal.what().contains("tape") && refusal.what().contains("dir:PATH:SIZE"));
+    }
+
+    #[test]
+    fn a_wrong_device_is_refused_with_a_right_one_of_its_kind() {
+        for kind in ["ram", "zram", "file", "dir", "redis", "redis+unix", "nbd", "nbd+unix", "tier"]
+        {
+            for option in ["", ",priority=99999", ",rotational=2"] {
+                let example = example(&format!("{kind}:much{option}"));
+                let area = Area::parse(&example).unwrap();
+                assert!(example.starts_with(&format!("{kind}:")), "{example}");
+                let options = (area.priority.is_some(), area.medium.is_some());
+                assert_eq!(options, (option.contains("prio"), option.contains("rota")));
+            }
+        }
     }
 
     #[test]

@@ -100,7 +100,11 @@ fn run_as_nobody(dir: &TempDir) -> Command {
 #[test]
 fn wrong_usage() {
     let errors = refused(highwater().arg("fly"));
-    assert!(errors.contains("see 'highwater help'"), "{errors}");
+    assert!(errors.contains("see 'highwater --help'"), "{errors}");
+    let errors = refused(highwater().args(["ctl", "--colour"]));
+    assert!(errors.contains("see 'highwater ctl --help'"), "{errors}");
+    let errors = refused(highwater().args(["run", "--memory", "-5M"]));
+    assert!(!errors.contains("-- -5"), "{errors}");
     refuses(&[], "<PROGRAM>");
     refuses(&["--memry", "1G", "true"], "--memory");
 }
@@ -118,7 +122,7 @@ fn invalid_budgets() {
 #[test]
 fn kswapd_threads_out_of_range() {
     for threads in ["0", "17", "many"] {
-        refuses(&["--kswapd", threads, "--", "true"], "see 'highwater help'");
+        refuses(&["--kswapd", threads, "--", "true"], "see 'highwater run --help'");
     }
     refuses(&["--kswapd", "17", "--", "true"], "1 to 16 nor auto");
 }
@@ -126,7 +130,7 @@ fn kswapd_threads_out_of_range() {
 #[test]
 fn invalid_file_mappings() {
     for value in ["write", "", "on"] {
-        refuses(&["--map-files", value, "--", "true"], "see 'highwater help'");
+        refuses(&["--map-files", value, "--", "true"], "see 'highwater run --help'");
     }
     refuses(&["--map-files", "all", "--", "true"], "neither off nor read");
     refuses(&["--large-pages", "huge", "--", "true"], "neither on nor off");
@@ -158,7 +162,7 @@ fn invalid_settings_of_a_file_or_variable() {
 #[test]
 fn invalid_malloc_options() {
     for value in ["small", "", "on"] {
-        refuses(&["--malloc", value, "--", "true"], "see 'highwater help'");
+        refuses(&["--malloc", value, "--", "true"], "see 'highwater run --help'");
     }
     refuses(&["--malloc", "none", "--", "true"], "neither all nor large");
 }
@@ -172,7 +176,11 @@ fn unusable_swap_devices() {
     for (spec, remedy) in [
         ("tape:1G".to_owned(), "dir:PATH:SIZE"),
         ("nonsense".to_owned(), "dir:PATH:SIZE"),
-        ("ram:much".to_owned(), "for example --swap"),
+        ("ram:much".to_owned(), "for example --swap ram:1G"),
+        ("zram:64M:gzip".to_owned(), "for example --swap zram:1G:lz4"),
+        ("tier:zram:16M".to_owned(), "for example --swap tier:zram:1G+dir:/var/tmp:8G"),
+        ("file:/var/tmp/swap:1000T".to_owned(), "for example --swap file:/var/tmp/swap:8G"),
+        ("ram:16M,priority=99999".to_owned(), "for example --swap ram:1G,priority=5"),
         ("ram:16M,priority=high".to_owned(), "is not a number from 0 to 65535"),
         ("ram:16M,prio=1".to_owned(), "there are priority=N, rotational=0|1"),
         ("ram:1K".to_owned(), "under 1 MiB"),
@@ -377,7 +385,7 @@ fn reports_and_metrics_that_there_are_not() {
         assert!(!path.exists());
     }
     for address in ["", "nowhere", "localhost:9400", "127.0.0.1", "127.0.0.1:65536"] {
-        refuses(&["--metrics", address, "--", "true"], "see 'highwater help'");
+        refuses(&["--metrics", address, "--", "true"], "see 'highwater run --help'");
     }
     refuses(&["--metrics", "nowhere", "--", "true"], "for example 127.0.0.1:9400");
 }

@@ -1,8 +1,8 @@
 //! From the command line to the exit status.
 
 use crate::{Refusal, output, say};
-use clap::error::{Error, ErrorKind};
-use clap::{ArgMatches, Parser};
+use clap::error::{ContextKind, Error, ErrorKind};
+use clap::{ArgMatches, Command, Parser};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -20,12 +20,13 @@ pub fn execute_with<C: Parser>(
     let name = C::command().get_name().to_owned();
     say::set_program(&name);
     let own: Vec<OsString> = std::env::args_os().collect();
+    let named = command_of(&C::command(), &own);
     let done = match C::command().try_get_matches_from(&own) {
         Ok(matches) => more(&matches).and_then(|more| match C::try_parse_from(joined(own, more)) {
             Ok(arguments) => command(arguments),
-            Err(error) => help_or_refusal(&name, &error),
+            Err(error) => help_or_refusal(&named, error),
         }),
-        Err(error) => help_or_refusal(&name, &error),
+        Err(error) => help_or_refusal(&named, error),
     };
     done.unwrap_or_else(|refusal| {
         say(&refusal);
@@ -40,16 +41,31 @@ fn joined(mut own: Vec<OsString>, more: Vec<OsString>) -> Vec<OsString> {
     own
 }
 
+/// The program and the subcommand that the arguments name, such as `highwater run`.
+fn command_of(definition: &Command, arguments: &[OsString]) -> String {
+    let (mut names, mut command) = (vec![definition.get_name()], definition);
+    for argument in arguments.iter().skip(1) {
+        let Some(found) = command.find_subcommand(argument) else { break };
+        names.push(found.get_name());
+        command = found;
+    }
+    names.join(" ")
+}
+
 /// Prints help and version on request; any other error of clap is a refusal.
-fn help_or_refusal(program: &str, error: &Error) -> Result<ExitCode, Refusal> {
+fn help_or_refusal(command: &str, error: Error) -> Result<ExitCode, Refusal> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(output::outcome(error.print())),
-        _ => Err(parse_error(program, &error.to_string())),
+        _ => Err(parse_error(command, error)),
     }
 }
 
-/// The refusal of a command line: clap's error and tips on one line, without the usage.
-pub fn parse_error(program: &str, text: &str) -> Refusal {
+/// The refusal of the arguments of `command` (program and subcommand): clap's error and tips on one
+/// line, without the usage.
+pub fn parse_error(command: &str, mut error: Error) -> Refusal {
+    // "to pass '-5' as a value, use '-- -5'": that would run a program of this name.
+    error.remove(ContextKind::Suggested);
+    let text = error.to_string();
     let reason = text.split("Usage:").next().unwrap_or_default();
     let paragraphs = reason.split("\n\n").map(|paragraph| {
         let words: Vec<&str> = paragraph.split_whitespace().collect();
@@ -58,5 +74,5 @@ pub fn parse_error(program: &str, text: &str) -> Refusal {
     let lines: Vec<String> = paragraphs
         .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
         .collect();
-    Refusal::new(lines.join("; "), format!("see '{program} help'"))
+    Refusal::new(lines.join("; "), format!("see '{command} --help'"))
 }

@@ -72,7 +72,10 @@ impl Owner for Mappings {
         if self.stray.swap(address as u64, Relaxed) != address as u64 {
             return;
         }
-        end(&format!("an access to paged memory that was freed, at {address:?}"));
+        end(&format!(
+            "an access to paged memory that no mapping has (freed, or beyond the end of one), at \
+             {address:?}"
+        ));
     }
 }
 

@@ -6,6 +6,7 @@
 //! Exit status: 0, 1 if a simulation failed, 2 if the machine cannot be calibrated.
 
 use super::files::{check_writable, failed, refusal, replace};
+use crate::commands::number::number;
 use clap::Args;
 use highwater_command::{Refusal, print, say};
 use highwater_lab::calibrate::{Options, calibrate};
@@ -26,13 +27,13 @@ pub(crate) struct Calibrate {
     machine: &'static str,
     /// Divisor of memory and devices in the fine search; the coarse one has a quarter
     /// [default: as the experiments]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
     scale: Option<u64>,
     /// Rounds of the coarse search, and of the fine one
     #[arg(long, value_name = "COARSE,FINE", value_parser = rounds, default_value = "6,2")]
     rounds: [usize; 2],
     /// Divide warm-up and measured time of the experiments by this
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100),
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=100),
         default_value_t = 1)]
     shorter: u16,
     /// Also write the result as JSON

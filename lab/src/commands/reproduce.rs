@@ -9,6 +9,7 @@
 
 use super::files::{create, failed, refusal, replace, write};
 use super::progress::Progress;
+use crate::commands::number::number;
 use clap::Args;
 use highwater_command::{Refusal, print};
 use highwater_lab::report::latency::bars;
@@ -33,11 +34,11 @@ pub(crate) struct Reproduce {
     #[arg(value_parser = experiment)]
     experiment: Choice,
     /// What memory and devices are divided by [default: the least this machine has memory for]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
     scale: Option<u64>,
     /// Runs of each variant, with as many seeds: medians, with the least and the most
     #[arg(long, value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u64).range(1..=99))]
+        value_parser = number::<u64>(1..=99))]
     seeds: u64,
     /// Also write the results to FILE, beside those of other experiments in it. Figures of runs
     /// that ended are kept in FILE.runs: if it is interrupted, repeat the command to continue

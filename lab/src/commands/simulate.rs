@@ -7,6 +7,7 @@
 //! Exit status: 0, 1 if contents were wrong or a run failed, 2 if it cannot be run.
 
 use super::files::{create, failed, refusal, write};
+use crate::commands::number::number;
 use clap::{Args, ValueEnum};
 use highwater_command::{Refusal, print, say};
 use highwater_lab::machines;
@@ -41,7 +42,7 @@ pub(crate) struct Simulate {
           default_value = "1")]
     tasks: Vec<usize>,
     /// Fixes everything: equal seeds give equal runs
-    #[arg(long, value_name = "S", default_value = "1")]
+    #[arg(long, value_name = "S", value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
     /// How long the tasks run at most, in virtual time [default: 2; usemem-seq: until it is done]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]

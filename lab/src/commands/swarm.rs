@@ -3,6 +3,7 @@
 //! Each run is a thread of the host, named after its seed: a failed check is a panic of that
 //! thread, and the panic hook takes its seed from the name.
 
+use crate::commands::number::number;
 use clap::Args;
 use highwater_command::{counted, print, say, say_bare};
 use highwater_lab::swarm;
@@ -17,13 +18,13 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Args)]
 pub(crate) struct Swarm {
     /// The first seed
-    #[arg(long, value_name = "S", default_value = "1")]
+    #[arg(long, value_name = "S", value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
     /// How many seeds [default: 1; with --minutes: no limit]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
     seeds: Option<u64>,
     /// Run seeds for this long
-    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "M", value_parser = number::<u64>(1..=100_000))]
     minutes: Option<u64>,
 }
 

@@ -1,5 +1,6 @@
 //! What the benchmarks share: platforms, peers, options, failures.
 
+use crate::commands::number::number;
 use clap::{Args, ValueEnum};
 use highwater_command::say;
 use highwater_devices::Seal;
@@ -79,7 +80,7 @@ pub(in crate::commands::bench) struct Common {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
     pub(in crate::commands::bench) set: Bytes,
     /// Threads
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512),
+    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=512),
           default_value = "1")]
     pub(in crate::commands::bench) threads: u32,
     /// Swap device of Highwater, as of `highwater run`; by default a RAM device large enough.
@@ -90,7 +91,7 @@ pub(in crate::commands::bench) struct Common {
     #[arg(long, value_name = "on|off", default_value_t = Seal::On)]
     pub(in crate::commands::bench) seal: Seal,
     /// Fixes contents and order of accesses
-    #[arg(long, default_value = "1")]
+    #[arg(long, value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     pub(in crate::commands::bench) seed: u64,
     /// Kswapd threads: 1 to 16, or auto for as many as it takes while CPUs idle
     #[arg(long, value_name = "N|auto", default_value_t = Config::default().kswapd_threads)]
@@ -108,7 +109,7 @@ pub(in crate::commands::bench) struct Common {
     #[arg(long, value_enum)]
     pub(in crate::commands::bench) peer: Vec<Peer>,
     /// With --peer: how often all run, in turn; the median by accesses/s counts
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99),
+    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=99),
           default_value = "1")]
     pub(in crate::commands::bench) rounds: u32,
     /// Where the file of streams, and of --peer mmap and io-uring, is

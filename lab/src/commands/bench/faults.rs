@@ -18,6 +18,7 @@ use super::common::{BenchError, Common, Mapping, Peer, Platform, json, name_of, 
 use super::job::{Job, Pmbench, Visits};
 use super::rounds;
 use super::subject::Run;
+use crate::commands::number::number;
 use clap::Args;
 use figures::{Case, Matrix, Subject};
 use highwater_command::say;
@@ -48,7 +49,7 @@ pub(super) struct Faults {
     pattern: Vec<Visits>,
     /// Numbers of threads
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,8,32",
-          value_parser = clap::value_parser!(u32).range(1..=512))]
+          value_parser = number::<u32>(1..=512))]
     threads: Vec<u32>,
     /// Budget
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "128M")]
@@ -57,26 +58,26 @@ pub(super) struct Faults {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "512M")]
     set: Bytes,
     /// Of 100 accesses, how many read
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100),
+    #[arg(long, value_name = "PERCENT", value_parser = number::<u32>(0..=100),
           default_value = "80")]
     read: u32,
     /// How long the threads of a run are measured
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400),
+    #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(1..=86_400),
           default_value = "5")]
     time: u64,
     /// How long they run before that
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400),
+    #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(0..=86_400),
           default_value = "3")]
     warm_up: u64,
     /// Swap device of Highwater, as of `highwater run`; by default a RAM device large enough
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
     /// How often all run, in turn; the median by accesses/s counts
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99),
+    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=99),
           default_value = "1")]
     rounds: u32,
     /// Fixes contents and order of accesses
-    #[arg(long, default_value = "1")]
+    #[arg(long, value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
     /// Print JSON instead of a table
     #[arg(long)]

@@ -6,6 +6,7 @@
 //! ```
 
 use super::common::{BenchError, Platform, json, name_of, size};
+use crate::commands::number::number;
 use clap::{Args, ValueEnum};
 use highwater_command::Unit;
 use highwater_devices::Seal;
@@ -50,21 +51,21 @@ pub(super) struct Highalloc {
     memory: Bytes,
     /// Percent of it that objects of random orders use
     #[arg(long = "use", value_name = "PERCENT", default_value = "90",
-          value_parser = clap::value_parser!(u64).range(1..=95))]
+          value_parser = number::<u64>(1..=95))]
     used: u64,
     /// Threads that use, free and make such objects
     #[arg(long, value_name = "N", default_value = "2",
-          value_parser = clap::value_parser!(u32).range(1..=64))]
+          value_parser = number::<u32>(1..=64))]
     threads: u32,
     /// Blocks that are asked for
     #[arg(long, value_name = "N", default_value = "200",
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+          value_parser = number::<u64>(1..=1_000_000))]
     attempts: u64,
     /// Blocks that are kept at most [default: 6 percent of the arena]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(1..=100_000))]
     held: Option<u64>,
     /// Fixes contents and what threads do
-    #[arg(long, default_value = "1")]
+    #[arg(long, value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
     /// How memory is compacted in the second run
     #[arg(long, value_enum, default_value = "fast")]

@@ -1,6 +1,7 @@
 //! What runs: a workload with its own options, on whatever memory.
 
 use super::common::{Common, name_of};
+use crate::commands::number::number;
 use clap::{Args, ValueEnum};
 use highwater_lab::peer::{Order, disk};
 use highwater_lab::workload::Service;
@@ -76,22 +77,22 @@ pub(super) struct Pmbench {
     #[command(flatten)]
     common: Common,
     /// Of 100 accesses, how many read
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100),
+    #[arg(long, value_name = "PERCENT", value_parser = number::<u32>(0..=100),
           default_value = "80")]
     read: u32,
     /// The order in which pages are visited
     #[arg(long, value_enum, default_value = "uniform")]
     pattern: Visits,
     /// How long the threads run
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400),
+    #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(1..=86_400),
           default_value = "5")]
     time: u64,
     /// How many accesses before each thread says which page it will use (prefetch); 0: it does not
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=256),
+    #[arg(long, value_name = "N", value_parser = number::<u64>(0..=256),
           default_value = "0")]
     ahead: u64,
     /// How long the threads run before that is measured
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400),
+    #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(0..=86_400),
           default_value = "0")]
     warm_up: u64,
 }
@@ -118,7 +119,7 @@ pub(super) struct Usemem {
     #[arg(long, value_enum, default_value = "uniform")]
     pattern: Visits,
     /// How long the tasks run at most [default: 5; seq: until they are done]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(1..=86_400))]
     time: Option<u64>,
 }
 
@@ -288,11 +289,11 @@ pub(super) struct Streams {
     #[command(flatten)]
     common: Common,
     /// How long the tasks are measured
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400),
+    #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(1..=86_400),
           default_value = "5")]
     time: u64,
     /// How long they run before that
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400),
+    #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(0..=86_400),
           default_value = "1")]
     warm_up: u64,
 }

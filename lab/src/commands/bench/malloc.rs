@@ -16,6 +16,7 @@ mod table;
 
 use super::common::{BenchError, json, name_of, size};
 use super::rounds::{figures_of, piped, this_program};
+use crate::commands::number::number;
 use clap::{Args, ValueEnum};
 use figures::{Allocator, AllocatorRun, MallocFigures, Paging};
 use highwater_units::{Bytes, PAGE_SIZE};
@@ -50,10 +51,10 @@ pub(super) struct Malloc {
     set: Bytes,
     /// Threads, but for churn
     #[arg(long, value_name = "N", default_value = "2",
-          value_parser = clap::value_parser!(u32).range(1..=64))]
+          value_parser = number::<u32>(1..=64))]
     threads: u32,
     /// Calls of malloc, and as many of free [default: 4 million; with --memory 200,000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
     operations: Option<u64>,
     /// All on paged memory with this budget [default: none is short of memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -63,14 +64,14 @@ pub(super) struct Malloc {
     swap: Vec<String>,
     /// Percent of objects whose contents are compared before they are freed
     #[arg(long, value_name = "PERCENT", default_value = "100",
-          value_parser = clap::value_parser!(u64).range(..=100))]
+          value_parser = number::<u64>(0..=100))]
     checked: u64,
     /// How often all run, in turn; the median by time counts
     #[arg(long, value_name = "N", default_value = "3",
-          value_parser = clap::value_parser!(u32).range(1..=99))]
+          value_parser = number::<u32>(1..=99))]
     rounds: u32,
     /// Fixes sizes, contents and order
-    #[arg(long, default_value = "1")]
+    #[arg(long, value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
     /// Print JSON instead of a table
     #[arg(long)]

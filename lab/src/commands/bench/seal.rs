@@ -7,6 +7,7 @@
 //! ```
 
 use super::common::{BenchError, json, size};
+use crate::commands::number::number;
 use clap::Args;
 use highwater_command::Unit;
 use highwater_devices::{Area, Seal as Way, Spec};
@@ -31,7 +32,7 @@ pub(super) struct Seal {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
     set: Bytes,
     /// Rounds, of which the median counts
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999),
+    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=999),
           default_value = "15")]
     rounds: u32,
     /// Print JSON instead of a table

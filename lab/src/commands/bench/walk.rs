@@ -7,6 +7,7 @@
 //! ```
 
 use super::common::{BenchError, Platform, json, name_of, size};
+use crate::commands::number::number;
 use clap::Args;
 use highwater_command::Unit;
 use highwater_devices::Seal;
@@ -31,10 +32,10 @@ pub(super) struct Walk {
     memory: Bytes,
     /// Words that are read, one after the other
     #[arg(long, value_name = "N", default_value = "20000000",
-          value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
+          value_parser = number::<u64>(1..=100_000_000_000))]
     steps: u64,
     /// Fixes contents and the way
-    #[arg(long, default_value = "1")]
+    #[arg(long, value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
     /// Print JSON instead of a table
     #[arg(long)]

@@ -11,6 +11,7 @@
 
 use super::heap::{Heap, Look, Object, Wrong};
 use crate::commands::bench::common::{BenchError, size};
+use crate::commands::number::number;
 use clap::{Args, ValueEnum};
 use highwater_units::{Bytes, Prng};
 use procfs::process::Process;
@@ -54,7 +55,7 @@ pub(in crate::commands::bench) struct LoadArgs {
     pub(super) library: Option<String>,
     #[arg(long, value_parser = size)]
     pub(super) set: Bytes,
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_parser = number::<u32>(1..=64))]
     pub(super) threads: u32,
     #[arg(long)]
     pub(super) operations: u64,
