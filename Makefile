@@ -153,10 +153,13 @@ c-files:
 	$(C_FILL) front/c/install/highwater-config-version.cmake.in \
 	    > $(C_TO)/cmake/highwater/highwater-config-version.cmake
 
-# Programs run with what is shipped, everything else with assertions. With HIGHWATER_REQUIRE=all, as
-# in CI, a test that cannot run fails.
+# Programs run with what is shipped, everything else with assertions. Examples of the library are
+# modules of its tests, and need not be built alone. With HIGHWATER_REQUIRE=all, as in CI, a test
+# that cannot run fails.
+OTHER_EXAMPLES = --example events --example random_lines
 test: tools venv build
-	HIGHWATER=$(HIGHWATER) $(CARGO) test --workspace
+	HIGHWATER=$(HIGHWATER) $(CARGO) test --workspace --lib --bins --tests $(OTHER_EXAMPLES)
+	$(CARGO) test --workspace --doc
 	$(MAKE) python
 
 python: package

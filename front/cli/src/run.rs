@@ -76,7 +76,8 @@ Summary, printed when the program has ended:
                    (user) and in system calls (system); faults served in-thread are part of it
   verdict          what limited the run: waiting for reads from swap, waiting for memory to be
                    freed, or nothing; and where it can be told, the budget that would avoid nine of
-                   ten of these reads, and how much faster compressed memory (zram:) would be
+                   ten of these reads, and how much faster compressed memory (zram:) would be; or
+                   that memory and swap were full, or the kernel's OOM killer ended a process
 --report FILE.html draws them over time, and has malloc by size, locks and all processes;
 --report FILE.json has all figures, and every counter (docs/report.md).
 

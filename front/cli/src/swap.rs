@@ -68,6 +68,7 @@ fn example(text: &str) -> String {
         "redis+unix" => "redis+unix:/run/redis/redis.sock:8G",
         "nbd" => "nbd:127.0.0.1:10809:8G",
         "nbd+unix" => "nbd+unix:/run/nbd.sock:8G",
+        "replicate" => "replicate:nbd:127.0.0.1:10809:8G+dir:/var/tmp:8G",
         "tier" => "tier:zram:1G+dir:/var/tmp:8G",
         _ => "dir:/var/tmp:8G",
     };
@@ -176,8 +177,8 @@ mod tests {
 
     #[test]
     fn a_wrong_device_is_refused_with_a_right_one_of_its_kind() {
-        for kind in ["ram", "zram", "file", "dir", "redis", "redis+unix", "nbd", "nbd+unix", "tier"]
-        {
+        let kinds = ["ram", "zram", "file", "dir", "redis", "redis+unix", "nbd", "nbd+unix"];
+        for kind in kinds.into_iter().chain(["replicate", "tier"]) {
             for option in ["", ",priority=99999", ",rotational=2"] {
                 let example = example(&format!("{kind}:much{option}"));
                 let area = Area::parse(&example).unwrap();

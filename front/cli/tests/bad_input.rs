@@ -188,7 +188,10 @@ fn unusable_swap_devices() {
         ("zram:1K".to_owned(), "under 1 MiB"),
         ("zram:64M:gzip".to_owned(), "there are lz4, zstd"),
         ("tier:zram:64M".to_owned(), "slow level missing (FAST+SLOW)"),
-        ("tier:zram:64M+ram:64M".to_owned(), "the slow level is file:, dir:, redis: or nbd:"),
+        (
+            "tier:zram:64M+ram:64M".to_owned(),
+            "the slow level is file:, dir:, redis:, nbd: or replicate:",
+        ),
         ("tier:dir:/tmp:64M+ram:64M".to_owned(), "the fast level is ram: or zram:"),
         ("tier:ram:1M+dir:/nonexistent:16M".to_owned(), "create the directory"),
         (within(Path::new("/nonexistent")), "create the directory"),

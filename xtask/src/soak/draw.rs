@@ -83,8 +83,9 @@ impl Plan {
         let own = OWN_MIB * count as u64;
         let Swap { specs: swap, faults, server } = swap(&mut random, need.max(32) * SWAP_TIMES);
         // Swap in memory counts towards --memory: with less than is needed few pages would be left,
-        // and a program that goes through all of its memory would take hours.
-        let in_memory = swap.iter().any(|spec| spec.contains("ram:"));
+        // and a program that goes through all of its memory would take hours. A tier leaves half.
+        let is_memory = |spec: &String| spec.starts_with("ram:") || spec.starts_with("zram:");
+        let in_memory = swap.iter().any(is_memory);
         let percent = if in_memory { 100..=150 } else { 25..=110 };
         let (mut options, budget_mib) = budget(&mut random, need, percent, own);
         settings(&mut random, server, &mut options);
