@@ -170,6 +170,8 @@ fn a_server_that_was_given_up_is_not_used_when_it_answers_again() {
     assert_eq!(fill(&*device, &frames, 16), Ok(()));
     servers[0].signal(libc::SIGCONT);
     assert_eq!(lost(&*device), Some(servers[0].spec().to_string()));
+    // It carries out what was under way.
+    std::thread::sleep(Duration::from_millis(200));
     assert_eq!(servers[0].ask("FLUSHALL"), "+OK");
     assert_eq!(fill(&*device, &frames, 128), Ok(()));
     assert_eq!(servers[0].ask("DBSIZE"), ":0");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Of all requests of a device together: once one has waited in vain, others need not.
 pub(super) struct Silence {
     base: Instant,
-    /// Milliseconds from `base` to its begin, and one; 0: the server answers.
+    /// Microseconds from `base` to its begin, and one; 0: the server answers.
     since: AtomicU64,
 }
 
@@ -18,10 +18,10 @@ impl Silence {
     /// A request was not answered that was made at `asked`; returns how long the server has been
     /// silent.
     pub(super) fn lasts(&self, asked: Instant) -> Duration {
-        let millis = |at: Instant| at.saturating_duration_since(self.base).as_millis() as u64 + 1;
-        let (asked, now) = (millis(asked), millis(Instant::now()));
+        let micros = |at: Instant| at.saturating_duration_since(self.base).as_micros() as u64 + 1;
+        let (asked, now) = (micros(asked), micros(Instant::now()));
         let since = self.since.compare_exchange(0, asked, Relaxed, Relaxed);
-        Duration::from_millis(now.saturating_sub(since.map_or_else(|since| since, |_| asked)))
+        Duration::from_micros(now.saturating_sub(since.map_or_else(|since| since, |_| asked)))
     }
 
     /// A request was answered.

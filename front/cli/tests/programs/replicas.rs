@@ -222,7 +222,9 @@ fn the_last_server_is_waited_for_and_a_program_ends_when_both_die() {
     note(&format!("both stop for 2 s: a page took {stall:?} at most"));
     assert_eq!((sum, ended.errors.trim_end().lines().count()), (expected, 1), "{}", ended.errors);
     assert!(stall > Duration::from_secs(1), "{stall:?}: a stopped server answers");
+    drop(servers);
 
+    let Some(servers) = Servers::start(&place) else { return };
     let waiting = Waiting::start(&place, &program, &servers.swap(), &["--remote-patience", "1"]);
     let began = Instant::now();
     let ended = go_on(waiting, || servers.signal_both(libc::SIGKILL));

@@ -39,7 +39,11 @@ impl Waiting {
         let mut output = BufReader::new(run.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
-        assert_eq!(line, "filled\n");
+        let mut errors = String::new();
+        if line != "filled\n" {
+            run.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        }
+        assert_eq!(line, "filled\n", "{errors}");
         Waiting { run, output }
     }
 
