@@ -62,6 +62,8 @@ mod spec;
 mod standby;
 mod sys;
 mod tail;
+#[cfg(test)]
+mod test_frames;
 mod tier;
 mod tiering;
 mod transfer;

@@ -310,7 +310,7 @@ fn parse_replicas(text: &str) -> Result<Spec, String> {
     }
 }
 
-/// What is wrong with a text that cannot be divided into two devices.
+/// Why a text cannot be divided into two devices.
 fn no_replicas<'a>(halves: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut reason = format!("second replica missing (A{LEVELS}B)");
     for (first, second) in halves {

@@ -161,17 +161,23 @@ fn threads_go_on_without_a_server_that_dies_or_stops() {
     }
 }
 
-#[test]
-fn a_server_that_was_given_up_is_not_used_when_it_answers_again() {
-    let Some((servers, device)) = replicas() else { return };
+/// Replicas with pages, the first of which stopped, was given up, and goes on.
+fn first_given_up() -> Option<([Server; 2], Box<dyn Device>, Frames)> {
+    let (servers, device) = replicas()?;
     let frames = Frames::new(SLOTS);
     fill(&*device, &frames, 64).unwrap();
     servers[0].signal(libc::SIGSTOP);
     assert_eq!(fill(&*device, &frames, 16), Ok(()));
     servers[0].signal(libc::SIGCONT);
+    Some((servers, device, frames))
+}
+
+#[test]
+fn a_server_that_was_given_up_is_not_used_when_it_answers_again() {
+    let Some((servers, device, frames)) = first_given_up() else { return };
     assert_eq!(lost(&*device), Some(servers[0].spec().to_string()));
     // It carries out what was under way.
-    std::thread::sleep(Duration::from_millis(200));
+    thread::sleep(Duration::from_millis(200));
     assert_eq!(servers[0].ask("FLUSHALL"), "+OK");
     assert_eq!(fill(&*device, &frames, 128), Ok(()));
     assert_eq!(servers[0].ask("DBSIZE"), ":0");
@@ -180,12 +186,7 @@ fn a_server_that_was_given_up_is_not_used_when_it_answers_again() {
 
 #[test]
 fn a_server_that_was_given_up_keeps_nothing_if_it_answers_at_the_end() {
-    let Some((servers, device)) = replicas() else { return };
-    let frames = Frames::new(SLOTS);
-    fill(&*device, &frames, 64).unwrap();
-    servers[0].signal(libc::SIGSTOP);
-    assert_eq!(fill(&*device, &frames, 16), Ok(()));
-    servers[0].signal(libc::SIGCONT);
+    let Some((servers, device, _)) = first_given_up() else { return };
     assert_ne!(servers[0].ask("DBSIZE"), ":0");
     drop(device);
     servers.iter().for_each(|server| server.await_keys(":0"));

@@ -76,17 +76,27 @@ impl Replica {
 
     /// Whether it can be asked for the pages of a transfer.
     fn has(&self, io: &Io) -> bool {
-        let pages = io.frames.len() as u32;
-        !self.is_lost() && self.stale.missing(io.slot, pages) == pages
+        !self.is_lost() && self.is_current(io.slot, io.frames.len() as u32)
+    }
+
+    /// Whether the last write to each of these slots succeeded here.
+    fn is_current(&self, slot: u32, pages: u32) -> bool {
+        self.stale.missing(slot, pages) == pages
+    }
+
+    /// None of these slots is stale any more. Most never were, and their part of the set takes no
+    /// memory.
+    fn refresh(&self, slot: u32, pages: u32) {
+        if !self.is_current(slot, pages) {
+            self.stale.remove(slot, pages);
+        }
     }
 
     /// Notes whether it has what was written last.
     fn note(&self, io: &Io, result: Result<(), IoError>) {
         let pages = io.frames.len() as u32;
         match result {
-            // Most slots never fail, and their part of the set takes no memory.
-            Ok(()) if self.stale.missing(io.slot, pages) == pages => {}
-            Ok(()) => drop(self.stale.remove(io.slot, pages)),
+            Ok(()) => self.refresh(io.slot, pages),
             Err(_) => drop(self.stale.insert(io.slot, pages)),
         }
     }
@@ -354,11 +364,7 @@ impl Device for Replicated {
     fn discard(&self, slot: u32, pages: u32) {
         if !self.info.read_only {
             self.quota.discard(slot, pages);
-            self.replicas.iter().filter(|it| it.stale.missing(slot, pages) < pages).for_each(
-                |it| {
-                    it.stale.remove(slot, pages);
-                },
-            );
+            self.replicas.iter().for_each(|replica| replica.refresh(slot, pages));
         }
         self.devices().for_each(|device| device.discard(slot, pages));
     }

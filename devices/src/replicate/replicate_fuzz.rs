@@ -5,7 +5,7 @@ use super::*;
 use crate::open::open;
 use crate::quota::Lender;
 use crate::spec::Spec;
-use crate::sys::Mapping;
+use crate::test_frames::Frames;
 use highwater_units::{PAGE_SIZE, Pfn, Prng};
 use std::sync::OnceLock;
 
@@ -15,10 +15,9 @@ const SLOTS: u32 = 85;
 const STEPS: u32 = 3000;
 /// Frames of a thread.
 const FRAMES: u32 = 48;
-const WORDS: usize = PAGE_SIZE / 8;
 const EIO: IoError = IoError::Failed(libc::EIO);
 
-/// What a replica does wrong, and which of its slots have what was written last.
+/// Faults of a replica, and its slots whose last write failed.
 #[derive(Default)]
 struct Faults {
     /// Of 100 transfers.
@@ -199,7 +198,7 @@ fn word_of(seed: u64, word: usize) -> u64 {
 struct Caller<'a> {
     pair: &'a Pair,
     device: &'a dyn Device,
-    memory: Mapping,
+    frames: Frames,
     first: u32,
     model: Vec<Option<u64>>,
     random: Prng,
@@ -209,30 +208,10 @@ struct Caller<'a> {
 
 impl<'a> Caller<'a> {
     fn new(pair: &'a Pair, first: u32, slots: u32, seed: u64) -> Caller<'a> {
-        let memory = Mapping::new(FRAMES as usize * PAGE_SIZE).unwrap();
-        memory.populate(0, FRAMES as usize * PAGE_SIZE).unwrap();
+        let frames = Frames::new(FRAMES, word_of);
         let (device, model, random) =
             (&pair.device, vec![Some(0); slots as usize], Prng::new(seed));
-        Caller { pair, device, memory, first, model, random, failed: 0 }
-    }
-
-    fn arena(&self) -> Arena {
-        // SAFETY: the mapping has so many pages, and only this caller uses it.
-        unsafe { Arena::new(self.memory.at(0), FRAMES) }
-    }
-
-    fn word(&self, pfn: Pfn, word: usize) -> *mut u64 {
-        self.memory.at(pfn.index() * PAGE_SIZE + word * 8).cast()
-    }
-
-    fn fill(&self, pfn: Pfn, seed: u64) {
-        // SAFETY: words of this caller's memory, which no device touches meanwhile.
-        (0..WORDS).for_each(|word| unsafe { self.word(pfn, word).write(word_of(seed, word)) });
-    }
-
-    fn holds(&self, pfn: Pfn, seed: u64) -> bool {
-        // SAFETY: as above.
-        (0..WORDS).all(|word| unsafe { self.word(pfn, word).read() } == word_of(seed, word))
+        Caller { pair, device, frames, first, model, random, failed: 0 }
     }
 
     fn at(&mut self, slot: u32) -> &mut Option<u64> {
@@ -277,7 +256,7 @@ impl<'a> Caller<'a> {
     }
 
     fn transfer(&mut self, direction: Direction, batch: &mut [Io]) {
-        let arena = self.arena();
+        let arena = self.frames.arena();
         if self.random.percent(50) {
             // SAFETY: frames of this caller.
             return unsafe { self.device.read_or_write(arena, direction, batch) };
@@ -293,7 +272,7 @@ impl<'a> Caller<'a> {
     fn write(&mut self, batch: &mut [Io]) {
         let pages: Vec<Pfn> = batch.iter().flat_map(|io| io.frames.iter()).collect();
         let seeds: Vec<u64> = pages.iter().map(|_| self.random.next_u64()).collect();
-        pages.iter().zip(&seeds).for_each(|(pfn, seed)| self.fill(*pfn, *seed));
+        pages.iter().zip(&seeds).for_each(|(pfn, seed)| self.frames.fill(*pfn, *seed));
         // A lost replica is not asked.
         batch.iter().for_each(|io| self.pair.note(io.slot, io.frames.len() as u32, true));
         self.transfer(Direction::Write, batch);
@@ -327,7 +306,7 @@ impl<'a> Caller<'a> {
             for (slot, pfn) in pages {
                 assert!(has(slot, &|_| true), "slot {slot} is nowhere");
                 if let Some(seed) = *self.at(slot) {
-                    assert!(self.holds(pfn, seed), "slot {slot}");
+                    assert!(self.frames.holds(pfn, seed), "slot {slot}");
                 }
             }
         }
@@ -400,7 +379,7 @@ fn run(dies: Dies, reads: Reads, seed: u64) -> (Replication, u32) {
         caller.read_all();
         let mut refused = [Io::new(caller.first, FrameList::one(Pfn(0)))];
         // SAFETY: frames of this caller.
-        unsafe { inherited.write(caller.arena(), &mut refused) };
+        unsafe { inherited.write(caller.frames.arena(), &mut refused) };
         assert_eq!(refused[0].result, Err(IoError::Failed(libc::EROFS)));
         caller.device = &pair.device;
         caller.discard(caller.first, SLOTS);
@@ -466,10 +445,10 @@ fn a_page_that_no_replica_has_is_an_error() {
     caller.write(&mut one(2));
     percent(1, 0);
     assert_eq!((read(&mut caller, 2), caller.failed), (Err(NOWHERE), 1));
-    // What cannot be is refused, and reaches no replica.
+    // An invalid transfer is refused, and reaches no replica.
     let mut outside = [one(5)[0], Io::new(u32::MAX, FrameList::one(Pfn(1)))];
     // SAFETY: frames of this caller.
-    unsafe { pair.device.read(caller.arena(), &mut outside) };
+    unsafe { pair.device.read(caller.frames.arena(), &mut outside) };
     let invalid = Err(IoError::Failed(libc::EINVAL));
     assert_eq!(outside.map(|io| io.result), [Ok(()), invalid]);
 }

@@ -7,7 +7,7 @@ use crate::error::Reason;
 use crate::open::open;
 use crate::quota::Lenders;
 use crate::spec::Spec;
-use crate::sys::Mapping;
+use crate::test_frames::Frames;
 use crate::tier::shared::Shared;
 use crate::tier::table::Place;
 use crate::tier::writeback::{Batch, Writeback};
@@ -21,7 +21,6 @@ const THREADS: u32 = 3;
 const STEPS: u32 = 2_000;
 /// Frames of a thread: a batch of three transfers.
 const FRAMES: u32 = 48;
-const WORDS: usize = PAGE_SIZE / 8;
 const FAILED: IoError = IoError::Failed(libc::EIO);
 
 /// A device in memory, some of whose transfers fail.
@@ -116,7 +115,7 @@ enum Held {
 struct Caller<'a> {
     shared: &'a Shared,
     info: DeviceInfo,
-    memory: Mapping,
+    frames: Frames,
     first: u32,
     model: Vec<Held>,
     random: Prng,
@@ -126,28 +125,9 @@ struct Caller<'a> {
 impl<'a> Caller<'a> {
     fn new(shared: &'a Shared, first: u32, slots: u32, seed: u64) -> Caller<'a> {
         let info = DeviceInfo { pages: shared.table.slots(), ..shared.slow.device.info() };
-        let memory = Mapping::new(FRAMES as usize * PAGE_SIZE).unwrap();
+        let frames = Frames::new(FRAMES, word_of);
         let (model, random) = (vec![Held::Page(0); slots as usize], Prng::new(seed));
-        Caller { shared, info, memory, first, model, random, may_fail: true }
-    }
-
-    fn arena(&self) -> Arena {
-        // SAFETY: the mapping has so many pages, and only this caller uses it.
-        unsafe { Arena::new(self.memory.at(0), FRAMES) }
-    }
-
-    fn word(&self, pfn: Pfn, word: usize) -> *mut u64 {
-        self.memory.at(pfn.index() * PAGE_SIZE + word * 8).cast()
-    }
-
-    fn fill(&self, pfn: Pfn, seed: u64) {
-        // SAFETY: words of this caller's memory.
-        (0..WORDS).for_each(|word| unsafe { self.word(pfn, word).write(word_of(seed, word)) });
-    }
-
-    fn holds(&self, pfn: Pfn, seed: u64) -> bool {
-        // SAFETY: as above.
-        (0..WORDS).all(|word| unsafe { self.word(pfn, word).read() } == word_of(seed, word))
+        Caller { shared, info, frames, first, model, random, may_fail: true }
     }
 
     /// Up to three runs of slots that do not overlap.
@@ -180,10 +160,10 @@ impl<'a> Caller<'a> {
         let mut seeds = Vec::new();
         for pfn in batch.iter().flat_map(|io| io.frames.iter()) {
             seeds.push(self.random.next_u64());
-            self.fill(pfn, seeds[seeds.len() - 1]);
+            self.frames.fill(pfn, seeds[seeds.len() - 1]);
         }
         // SAFETY: frames of this caller.
-        unsafe { self.shared.write(&self.info, self.arena(), batch) };
+        unsafe { self.shared.write(&self.info, self.frames.arena(), batch) };
         let mut seeds = seeds.into_iter();
         for io in batch {
             assert!(matches!(io.result, Ok(()) | Err(IoError::Full)) || self.may_fail);
@@ -195,9 +175,9 @@ impl<'a> Caller<'a> {
     }
 
     fn read(&mut self, batch: &mut [Io]) {
-        batch.iter().flat_map(|io| io.frames.iter()).for_each(|pfn| self.fill(pfn, 99));
+        batch.iter().flat_map(|io| io.frames.iter()).for_each(|pfn| self.frames.fill(pfn, 99));
         // SAFETY: frames of this caller.
-        unsafe { self.shared.read(&self.info, self.arena(), batch) };
+        unsafe { self.shared.read(&self.info, self.frames.arena(), batch) };
         for io in &*batch {
             let slots = io.slot..io.slot + io.frames.len() as u32;
             match io.result {
@@ -210,7 +190,9 @@ impl<'a> Caller<'a> {
     fn check(&mut self, pages: impl Iterator<Item = (u32, Pfn)>) {
         for (slot, pfn) in pages {
             match *self.at(slot) {
-                Held::Page(seed) => assert!(self.holds(pfn, seed), "slot {slot}, seed {seed}"),
+                Held::Page(seed) => {
+                    assert!(self.frames.holds(pfn, seed), "slot {slot}, seed {seed}")
+                }
                 Held::Anything => {}
             }
         }
@@ -394,7 +376,7 @@ fn a_failing_read_affects_only_its_slot() {
     let read = |slot| {
         let mut one = [Io::new(slot, FrameList::one(Pfn(0)))];
         // SAFETY: frames of this caller.
-        unsafe { shared.read(&caller.info, caller.arena(), &mut one) };
+        unsafe { shared.read(&caller.info, caller.frames.arena(), &mut one) };
         one[0].result
     };
     for slot in 0..20 {
@@ -419,10 +401,10 @@ fn pages_fill_both_levels_and_further_ones_are_refused() {
     let (shared, _) = tier("zram:1M:lz4", "ram:2M");
     let caller = Caller::new(&shared, 0, 1280, 7);
     let random = |slot: u32| {
-        caller.fill(Pfn(0), 4 * u64::from(slot) + 1);
+        caller.frames.fill(Pfn(0), 4 * u64::from(slot) + 1);
         let mut one = [Io::new(slot, FrameList::one(Pfn(0)))];
         // SAFETY: frames of this caller.
-        unsafe { shared.write(&caller.info, caller.arena(), &mut one) };
+        unsafe { shared.write(&caller.info, caller.frames.arena(), &mut one) };
         one[0].result
     };
     assert!((0..768).all(|slot| random(slot) == Ok(())));

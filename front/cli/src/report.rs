@@ -12,7 +12,7 @@ use crate::series::Sample;
 use crate::session::Description;
 use crate::swap::leave_memory;
 use crate::totals::Totals;
-use crate::verdict::{Ends, Verdict};
+use crate::verdict::{LimitedBy, Verdict};
 use highwater_devices::Seal;
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
 use highwater_session::Settings;
@@ -334,7 +334,7 @@ impl Report {
                 observed.memory,
                 &observed.settings.swap,
                 observed.elapsed,
-                ends(observed),
+                ended_by(observed),
             ),
             series: observed.series.to_vec(),
             vmstat: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),
@@ -342,15 +342,15 @@ impl Report {
     }
 }
 
-/// Which lack of memory has ended the program, or a process of it.
-fn ends(observed: &Observed<'_>) -> Ends {
+/// The lack of memory that has ended the program, or a process of it.
+fn ended_by(observed: &Observed<'_>) -> Option<LimitedBy> {
     let get = |counter| observed.totals.all.get(counter);
     let has_failed = !observed.ended.status.success();
     match () {
-        () if observed.oom_kills > 0 => Ends::Kernel,
-        () if get(Counter::OutOfMemory) > 0 => Ends::Full,
-        () if has_failed && get(Counter::CommitRefused) > 0 => Ends::Full,
-        () => Ends::None,
+        () if observed.oom_kills > 0 => Some(LimitedBy::Kernel),
+        () if get(Counter::OutOfMemory) > 0 => Some(LimitedBy::Full),
+        () if has_failed && get(Counter::CommitRefused) > 0 => Some(LimitedBy::Full),
+        () => None,
     }
 }
 

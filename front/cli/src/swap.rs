@@ -72,12 +72,9 @@ fn example(text: &str) -> String {
         "tier" => "tier:zram:1G+dir:/var/tmp:8G",
         _ => "dir:/var/tmp:8G",
     };
-    let options = ["priority=5", "rotational=0"];
-    let is_given = |option: &&str| {
-        option.split_once('=').is_some_and(|(key, _)| text.contains(&format!(",{key}=")))
-    };
-    let option = options.iter().find(|option| is_given(option));
-    format!("{device}{}", option.map_or(String::new(), |option| format!(",{option}")))
+    let options = [(",priority=", ",priority=5"), (",rotational=", ",rotational=0")];
+    let option = options.iter().find(|(given, _)| text.contains(given));
+    format!("{device}{}", option.map_or("", |(_, right)| right))
 }
 
 /// Whether this is a test of what happens when devices fail.

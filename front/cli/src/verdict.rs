@@ -89,23 +89,12 @@ impl Zram {
     }
 }
 
-/// Ends for lack of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ends {
-    /// None.
-    None,
-    /// Memory and swap were full: a process was ended, or the program failed and had requests for
-    /// memory refused.
-    Full,
-    /// The kernel's OOM killer ended a process of the run's memory cgroup.
-    Kernel,
-}
-
 /// The evidence.
 #[derive(Clone, Copy, Debug)]
 struct Evidence {
     elapsed: Duration,
-    ends: Ends,
+    /// The lack of memory that has ended a process.
+    ended_by: Option<LimitedBy>,
     /// At least one thread waited for memory. A sum of processes counts as the whole run at most.
     stalled: Duration,
     /// All threads waited for reads from swap, summed.
@@ -135,14 +124,14 @@ impl Evidence {
         memory: &Memory,
         swap: &[Area],
         elapsed: Duration,
-        ends: Ends,
+        ended_by: Option<LimitedBy>,
     ) -> Evidence {
         let (all, reader) = (&totals.all, totals.reader.as_ref());
         let paged = Bytes::of_pages(all.get(Counter::PagedPeak));
         let sum = |count: u64, mean: u64| Duration::from_nanos(count.saturating_mul(mean));
         Evidence {
             elapsed,
-            ends,
+            ended_by,
             stalled: Duration::from_micros(all.get(Counter::PsiSomeMicros)).min(elapsed),
             reading: sum(all.major.count(), all.major.mean().0),
             reclaiming: sum(all.reclaims.count(), all.reclaims.mean().0),
@@ -173,27 +162,26 @@ impl Evidence {
 }
 
 impl Verdict {
-    /// On a run that took `elapsed`.
+    /// On a run that took `elapsed`. `ended_by`: the lack of memory that has ended a process of it.
     pub(crate) fn of(
         totals: &Totals,
         memory: &Memory,
         swap: &[Area],
         elapsed: Duration,
-        ends: Ends,
+        ended_by: Option<LimitedBy>,
     ) -> Verdict {
-        verdict(&Evidence::of(totals, memory, swap, elapsed, ends))
+        verdict(&Evidence::of(totals, memory, swap, elapsed, ended_by))
     }
 }
 
 fn verdict(evidence: &Evidence) -> Verdict {
-    let &Evidence { elapsed, ends, stalled, reading, reclaiming, .. } = evidence;
+    let &Evidence { elapsed, ended_by, stalled, reading, reclaiming, .. } = evidence;
     let stalled_percent = (stalled.as_micros() * 100 / elapsed.as_micros().max(1)) as u64;
-    let limited_by = match ends {
-        Ends::Kernel => LimitedBy::Kernel,
-        Ends::Full => LimitedBy::Full,
-        Ends::None if stalled_percent < STALLED_MIN => LimitedBy::Nothing,
-        Ends::None if reclaiming > reading => LimitedBy::Reclaim,
-        Ends::None => LimitedBy::SwapReads,
+    let limited_by = match ended_by {
+        Some(lack) => lack,
+        None if stalled_percent < STALLED_MIN => LimitedBy::Nothing,
+        None if reclaiming > reading => LimitedBy::Reclaim,
+        None => LimitedBy::SwapReads,
     };
     let (budget_bytes, zram) = match limited_by {
         LimitedBy::Nothing | LimitedBy::Full | LimitedBy::Kernel => (None, None),
@@ -272,7 +260,7 @@ mod tests {
 
     const SLOW: Evidence = Evidence {
         elapsed: Duration::from_secs(100),
-        ends: Ends::None,
+        ended_by: None,
         stalled: Duration::from_secs(46),
         reading: Duration::from_secs(60),
         reclaiming: Duration::from_secs(2),
@@ -301,8 +289,11 @@ mod tests {
                  avoid many reads",
             ),
             (Evidence { stalled: secs(1), ..SLOW }, "memory did not slow the program"),
-            (Evidence { ends: Ends::Full, ..SLOW }, "memory and swap were full"),
-            (Evidence { ends: Ends::Kernel, ..SLOW }, "the kernel's OOM killer ended a process"),
+            (Evidence { ended_by: Some(LimitedBy::Full), ..SLOW }, "memory and swap were full"),
+            (
+                Evidence { ended_by: Some(LimitedBy::Kernel), ..SLOW },
+                "the kernel's OOM killer ended a process",
+            ),
             (
                 Evidence { reclaiming: secs(61), frames: None, ..SLOW },
                 "a thread waited 46 % of the time, mostly for memory to be freed",

@@ -54,8 +54,6 @@ pub(crate) struct Reporter {
     compressed_peak: Mutex<Compression>,
     /// Pages in fast and slow levels, of the time when tiers held most.
     tiered_peak: Mutex<(u64, u64)>,
-    /// Replicas that are known to be lost.
-    told: Mutex<Vec<LostReplica>>,
     malloc: Mutex<Watch>,
     /// How page faults are delivered.
     delivery: Delivery,
@@ -90,7 +88,6 @@ impl Reporter {
             ram_device_peak: AtomicU64::new(0),
             compressed_peak: Mutex::default(),
             tiered_peak: Mutex::default(),
-            told: Mutex::default(),
             malloc: Mutex::default(),
             delivery,
             gather,
@@ -107,10 +104,11 @@ impl Reporter {
     ///
     /// `shares`: whether pages may be shared with a parent or a child.
     pub(crate) fn run(&self, shares: &AtomicBool) {
+        let mut told = Vec::new();
         for period in std::iter::once(FIRST).chain(std::iter::repeat(PERIOD)) {
             self.children.release_ended(&self.manager);
             self.publish(Look::IfDue);
-            self.tell_lost();
+            self.tell_lost(&mut told);
             futex_wait(&self.stage, RUNNING, Some(Nanos(period.as_nanos() as u64)));
             if self.stage.load(Acquire) == ENDING {
                 break;
@@ -118,7 +116,7 @@ impl Reporter {
             self.unpaged.tick(period, shares.load(Relaxed));
             self.unpaged.publish();
         }
-        self.tell_lost();
+        self.tell_lost(&mut told);
         // First what matters most: to look takes long where there are many mappings.
         self.publish(Look::IfDue);
         self.unpaged.look();
@@ -146,9 +144,8 @@ impl Reporter {
         }
     }
 
-    /// Says which replicas of swap are not used any more, of each once.
-    fn tell_lost(&self) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Says which replicas of swap are not used any more, but those that were told.
+    fn tell_lost(&self, told: &mut Vec<LostReplica>) {
         for lost in self.manager.platform().devices().lost_replicas() {
             if !told.contains(&lost) {
                 let LostReplica { name, left } = &lost;

@@ -45,18 +45,22 @@ fn size_for(dir: &Path) -> Result<Bytes, String> {
     let usable = Access::WRITE_OK | Access::EXEC_OK;
     let status = access(dir, usable).and_then(|()| statfs(dir)).map_err(|e| e.to_string())?;
     let size = Bytes::of_pages(Bytes(free_in(&status).0 / 2).pages()).min(SIZE_MAX);
-    match magic(&status) {
-        TMPFS_MAGIC | RAMFS_MAGIC => Err("in memory, not on a disk".to_owned()),
+    match () {
+        () if is_of_memory(&status) => Err("in memory, not on a disk".to_owned()),
         // A specification is text, so the name must be UTF-8.
-        _ if dir.to_str().is_none() => Err("name is not UTF-8".to_owned()),
-        _ if size < SIZE_MIN => Err(format!("only {} free", free_in(&status))),
-        _ => Ok(size),
+        () if dir.to_str().is_none() => Err("name is not UTF-8".to_owned()),
+        () if size < SIZE_MIN => Err(format!("only {} free", free_in(&status))),
+        () => Ok(size),
     }
 }
 
 /// Whether what is written below `path` is in memory, not on a disk.
 pub fn is_in_memory(path: &Path) -> bool {
-    statfs(path).is_ok_and(|status| matches!(magic(&status), TMPFS_MAGIC | RAMFS_MAGIC))
+    statfs(path).is_ok_and(|status| is_of_memory(&status))
+}
+
+fn is_of_memory(status: &StatFs) -> bool {
+    matches!(magic(status), TMPFS_MAGIC | RAMFS_MAGIC)
 }
 
 /// Free space for an unprivileged user on the file system of `path`.
