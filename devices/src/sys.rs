@@ -5,15 +5,17 @@
 //! as well, and a thread must not be cancelled in the middle of a fault. rustix makes the calls
 //! itself; preadv and pwritev are raw, because its versions take slices, and frames are addresses.
 
+use crate::own_area::map_own;
 use highwater_platform::{Direction, IoError};
 use libc::{c_long, iovec};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
+use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::{NonNull, null_mut};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 
 // preadv takes its offset in one register only there.
 const _: () = assert!(usize::BITS == 64, "written for 64-bit systems");
@@ -46,15 +48,33 @@ impl Mapping {
     /// The system's error number: ENOMEM when overcommit or a limit forbids it.
     pub(crate) fn new(len: usize) -> Result<Mapping, i32> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::NORESERVE);
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let base = unsafe { mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE | flags) };
-        let base = NonNull::new(base.map_err(Errno::raw_os_error)?.cast::<u8>());
-        let mapping = Mapping { base: base.ok_or(libc::ENOMEM)?, len };
+        let flags = flags | MapFlags::PRIVATE;
+        // SAFETY: a new mapping replaces nothing.
+        let base =
+            map_own(len, |at, more| unsafe { mmap_anonymous(at, len, access, flags | more) });
+        let mapping = Mapping::at_base(base, len).map_err(Errno::raw_os_error)?;
         // Kernels without huge pages refuse the advice, and do not need it.
         let _ = mapping.advise(0, len, Advice::LinuxNoHugepage);
         // Core files are not to contain a whole swap device.
         let _ = mapping.advise(0, len, Advice::LinuxDontDump);
         Ok(mapping)
+    }
+
+    /// Maps `len` bytes of a file, shared with the kernel.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn shared(file: &OwnedFd, len: usize, offset: u64) -> Result<Mapping, Errno> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping replaces nothing.
+        let base =
+            map_own(len, |at, more| unsafe { mmap(at, len, access, flags | more, file, offset) });
+        Mapping::at_base(base, len)
+    }
+
+    fn at_base(base: Result<*mut c_void, Errno>, len: usize) -> Result<Mapping, Errno> {
+        let base = NonNull::new(base?.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        Ok(Mapping { base, len })
     }
 
     /// The address of the byte at `offset`.

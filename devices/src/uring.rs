@@ -1,30 +1,30 @@
 //! One io_uring: one system call submits a batch and waits for it.
 //!
 //! ```text
-//! Ring   ring: queues shared with the kernel      work[i]: vectors and progress of transfer i
+//! Ring   queues, shared with the kernel      work[i]: vectors and progress of transfer i
 //! ```
 //! Locks: none, a ring has one holder at a time (`pool`). The file is registered with the ring, so
 //! transfers reach it even if the program closes its descriptor.
 
 use crate::arena::Arena;
+pub(crate) use crate::queues::DEPTH;
+use crate::queues::{Completion, Queues};
 use crate::transfer::{NO_VECTORS, Outcome, Vectors, fill_vectors, length, offset, outcome};
 use highwater_platform::{Direction, Io};
-use io_uring::{IoUring, opcode, squeue, types};
+use rustix::io::Errno;
+use rustix::io_uring::{
+    IoringOp, IoringSqeFlags, addr_or_splice_off_in_union, io_uring_ptr, io_uring_sqe,
+    io_uring_user_data, len_union, off_or_addr2_union,
+};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-
-/// Transfers in flight at once through a ring; a set of them fits in a word.
-pub(crate) const DEPTH: usize = u64::BITS as usize;
-
-/// The index of the file among those registered.
-const FILE: types::Fixed = types::Fixed(0);
 
 /// A set of transfers of a chunk, by index.
 pub(crate) type Set = u64;
 
 /// A ring over one file.
 pub(crate) struct Ring {
-    ring: IoUring,
+    queues: Queues,
     work: Box<[Work]>,
 }
 
@@ -43,9 +43,9 @@ impl Ring {
     /// # Errors
     /// The system's refusal.
     pub(crate) fn new(file: BorrowedFd<'_>) -> io::Result<Ring> {
-        let ring = build()?;
-        ring.submitter().register_files(&[file.as_raw_fd()])?;
-        Ok(Ring { ring, work: vec![Work { vectors: NO_VECTORS, done: 0 }; DEPTH].into() })
+        let queues = Queues::new()?;
+        queues.register(file.as_raw_fd())?;
+        Ok(Ring { queues, work: vec![Work { vectors: NO_VECTORS, done: 0 }; DEPTH].into() })
     }
 
     /// Makes the transfers of `todo`, all in flight at once, and waits for them. If the ring fails,
@@ -81,12 +81,12 @@ impl Ring {
         // SAFETY: by contract of this function.
         unsafe { self.queue(direction, arena, chunk, todo) };
         // `finish` submits again and sees the error.
-        let _ = self.ring.submit();
+        let _ = self.queues.submit(0);
     }
 
     /// Whether all transfers of `left` have completed.
     pub(crate) fn is_over(&mut self, left: Set) -> bool {
-        self.ring.completion().len() >= left.count_ones() as usize
+        self.queues.completed() >= left.count_ones() as usize
     }
 
     /// # Safety
@@ -113,9 +113,9 @@ impl Ring {
         // SAFETY: by contract of this function.
         let mut left = unsafe { self.reap(direction, arena, chunk, left) };
         while left != 0 {
-            match self.ring.submit_and_wait(left.count_ones() as usize) {
-                Ok(_) => {}
-                Err(error) if is_transient(&error) => {}
+            match self.queues.submit(left.count_ones() as usize) {
+                Ok(()) => {}
+                Err(error) if is_transient(error) => {}
                 Err(_) => return self.settle(left),
             }
             // SAFETY: by contract of this function.
@@ -129,15 +129,22 @@ impl Ring {
     unsafe fn push(&mut self, direction: Direction, arena: Arena, io: &Io, index: usize) {
         let work = &mut self.work[index];
         let count = fill_vectors(arena, io, work.done, &mut work.vectors) as u32;
-        let (vectors, offset) = (work.vectors.as_ptr(), offset(io, work.done));
-        let entry = match direction {
-            Direction::Read => opcode::Readv::new(FILE, vectors, count).offset(offset).build(),
-            Direction::Write => opcode::Writev::new(FILE, vectors, count).offset(offset).build(),
+        let vectors = work.vectors.as_ptr().cast_mut().cast();
+        let entry = io_uring_sqe {
+            opcode: match direction {
+                Direction::Read => IoringOp::Readv,
+                Direction::Write => IoringOp::Writev,
+            },
+            // The registered file, which is number 0.
+            flags: IoringSqeFlags::FIXED_FILE,
+            off_or_addr2: off_or_addr2_union { off: offset(io, work.done) },
+            addr_or_splice_off_in: addr_or_splice_off_in_union { addr: io_uring_ptr::new(vectors) },
+            len: len_union { len: count },
+            user_data: io_uring_user_data::from_u64(index as u64),
+            ..Default::default()
         };
-        let entry: squeue::Entry = entry.user_data(index as u64);
         // SAFETY: vectors and frames live until the completion.
-        let pushed = unsafe { self.ring.submission().push(&entry) };
-        pushed.expect("a transfer has at most one entry in a queue of DEPTH");
+        unsafe { self.queues.push(entry) };
     }
 
     /// Processes completions and submits short transfers again; returns the transfers still left.
@@ -171,16 +178,15 @@ impl Ring {
 
     /// The index of a completed transfer, and its bytes or error number.
     fn next_completion(&mut self) -> Option<(usize, Result<usize, i32>)> {
-        let completion = self.ring.completion().next()?;
-        let result = completion.result();
+        let Completion { user_data, result } = self.queues.pop()?;
         let moved = usize::try_from(result).map_err(|_| -result);
-        Some((completion.user_data() as usize, moved))
+        Some((user_data as usize, moved))
     }
 
     /// For a ring to which the kernel denies further submissions: waits until no submitted transfer
     /// touches a frame any more, and returns all of `left`. Repeating one does no harm.
     fn settle(&mut self, left: Set) -> Set {
-        let waiting = self.ring.submission().len();
+        let waiting = self.queues.waiting();
         let mut in_flight = left.count_ones() as usize - waiting;
         while in_flight > 0 {
             // At the end of a system call the kernel posts completions.
@@ -193,7 +199,7 @@ impl Ring {
 
 impl AsRawFd for Ring {
     fn as_raw_fd(&self) -> RawFd {
-        self.ring.as_raw_fd()
+        self.queues.as_raw_fd()
     }
 }
 
@@ -207,17 +213,8 @@ pub(crate) fn members(set: Set) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Builds a ring whose completions do not interrupt the thread, which waits for them anyway. Older
-/// kernels do not know that flag.
-fn build() -> io::Result<IoUring> {
-    IoUring::builder()
-        .setup_coop_taskrun()
-        .build(DEPTH as u32)
-        .or_else(|_| IoUring::builder().build(DEPTH as u32))
-}
-
-fn is_transient(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
+fn is_transient(error: Errno) -> bool {
+    matches!(error, Errno::INTR | Errno::AGAIN | Errno::BUSY)
 }
 
 #[cfg(test)]

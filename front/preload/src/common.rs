@@ -53,9 +53,9 @@ impl Common {
     }
 }
 
-/// Minor faults of a process so far; 0 if /proc does not tell.
-pub(crate) fn minor_faults(pid: i32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+/// Minor faults so far of the process with this number in /proc; 0 if /proc does not tell.
+pub(crate) fn minor_faults(in_proc: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{in_proc}/stat")).unwrap_or_default();
     of_stat(&stat).unwrap_or(0)
 }
 

@@ -49,7 +49,7 @@ fn stream_of(program: Program) -> Option<OwnedFd> {
     // SAFETY: open as long as this process lives.
     let pidfd = unsafe { BorrowedFd::borrow_raw(program.pidfd) };
     pidfd_getfd(pidfd, libc::STDERR_FILENO, PidfdGetfdFlags::empty()).ok().or_else(|| {
-        let path = format!("/proc/{}/fd/{}", program.pid, libc::STDERR_FILENO);
+        let path = format!("/proc/{}/fd/{}", program.in_proc, libc::STDERR_FILENO);
         std::fs::OpenOptions::new().append(true).open(path).ok().map(OwnedFd::from)
     })
 }

@@ -102,8 +102,8 @@ fn is_for_reading(fd: RawFd) -> bool {
 
 /// The file behind a descriptor of the program's, as a path and a descriptor of the helper's, if
 /// its mappings can be served.
-fn reopen(pid: i32, fd: RawFd) -> Option<(PathBuf, File)> {
-    let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
+fn reopen(in_proc: i32, fd: RawFd) -> Option<(PathBuf, File)> {
+    let path = PathBuf::from(format!("/proc/{in_proc}/fd/{fd}"));
     if !std::fs::metadata(&path).ok()?.is_file() {
         return None;
     }
@@ -127,7 +127,7 @@ impl Process {
     }
 
     fn map_file_here(&self, request: Request) -> Option<*mut u8> {
-        let (path, file) = reopen(self.files.pid, request.fd)?;
+        let (path, file) = reopen(self.files.in_proc, request.fd)?;
         let found = file.metadata().ok()?;
         let (pages, first) = (pages_of(request.len), request.offset as u64 / PAGE_SIZE as u64);
         let held = found.len().div_ceil(PAGE_SIZE as u64).saturating_sub(first).min(pages);

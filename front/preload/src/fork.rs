@@ -187,7 +187,7 @@ fn save(process: &Process) -> Result<Saved, String> {
 /// Whether the program has other rights to open files than its helper.
 fn has_given_up(program: Program) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let owner = std::fs::metadata(format!("/proc/{}", program.pid));
+    let owner = std::fs::metadata(format!("/proc/{}", program.in_proc));
     owner.is_ok_and(|found| found.uid() != rustix::process::geteuid().as_raw())
 }
 

@@ -36,17 +36,17 @@ pub(crate) struct Files {
     table: RwLock<BTreeMap<u16, Arc<Mapped>>>,
     /// Indexed by space.
     gates: Vec<RwLock<()>>,
-    /// The program's process number.
-    pub(crate) pid: i32,
+    /// The program's number in /proc.
+    pub(crate) in_proc: i32,
 }
 
 impl Files {
-    pub(crate) fn new(which: MapFiles, pid: i32) -> Files {
+    pub(crate) fn new(which: MapFiles, in_proc: i32) -> Files {
         Files {
             which,
             table: RwLock::default(),
             gates: (0..=u8::MAX).map(|_| RwLock::new(())).collect(),
-            pid,
+            in_proc,
         }
     }
 

@@ -13,8 +13,9 @@ use crate::watch::{Look, Watch};
 use highwater_devices::{Compression, LostReplica, Tiering};
 use highwater_mm::Manager;
 use highwater_mm::stats::{Counter, Snapshot};
+use highwater_os::helper::Program;
 use highwater_os::sys::{futex_wait, futex_wake_all};
-use highwater_session::{MallocReport, Parts, Settings, StatsFile, leave_run_dir};
+use highwater_session::{MallocReport, Name, Parts, Settings, StatsFile, leave_run_dir};
 use highwater_uffd::{Delivery, Uffd};
 use highwater_units::Nanos;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
@@ -64,9 +65,10 @@ pub(crate) struct Reporter {
 impl Reporter {
     /// The file of a process. Without a run directory nothing is published: the program matters
     /// more.
-    pub(crate) fn file(settings: &Settings, pid: i32) -> Option<StatsFile> {
+    pub(crate) fn file(settings: &Settings, program: Program) -> Option<StatsFile> {
         let dir = settings.run_dir.as_ref()?;
-        StatsFile::create(dir, pid.cast_unsigned()).ok()
+        let name = Name::in_proc(&program.in_proc.to_string());
+        StatsFile::create(dir, program.pid.cast_unsigned(), name).ok()
     }
 
     /// Publishes to `file`, if there is one.

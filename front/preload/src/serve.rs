@@ -77,7 +77,7 @@ impl Process {
     ) -> Result<Process, String> {
         let Plan { settings, program, inherited: mut devices, opened, source, .. } = plan;
         let Plan { placement, pages, regions, holds, forked, .. } = plan;
-        let file = Reporter::file(&settings, program.pid);
+        let file = Reporter::file(&settings, program);
         let memory = Memory::of(&settings, file.as_ref(), forked)?;
         let open = || swap_set::open_all(&settings, memory.share.as_deref());
         let own = opened.map_or_else(open, Ok)?;
@@ -97,7 +97,7 @@ impl Process {
         let unadopted = Mutex::new(Some(fill(&manager)));
         let base = manager.platform().address(SPACE, Vpn(0)) as u64;
         let regions = Arc::new(RwLock::new(regions));
-        let files = Arc::new(Files::new(settings.map_files, program.pid));
+        let files = Arc::new(Files::new(settings.map_files, program.in_proc));
         let parts = read(&regions).own_parts(Vpn(pages));
         let dump = Arc::new(Dump::new(base, pages, &parts));
         let (stage, stage_len) = manager.platform().stage_range();
@@ -111,8 +111,8 @@ impl Process {
         let serving = Serving::start(delivery, &manager, SPACE, owner);
         let serving = serving.map_err(|error| format!("no thread to serve faults: {error}"))?;
         let range = (base, base + pages * PAGE_SIZE as u64);
-        let unpaged =
-            Unpaged::new(manager.clone(), memory.share.clone(), range, forked.own(), program.pid);
+        let (share, in_proc) = (memory.share.clone(), program.in_proc);
+        let unpaged = Unpaged::new(manager.clone(), share, range, forked.own(), in_proc);
         let reporter = Reporter::new(file, manager.clone(), unpaged, delivery, || {
             // None before the process is served, and in a forked child until it is.
             running().and_then(heap::gather)

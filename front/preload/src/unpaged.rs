@@ -118,8 +118,8 @@ pub(crate) struct Unpaged {
     faults: AtomicU64,
     forked: Mutex<Option<Instant>>,
     share: Option<Arc<Share>>,
-    /// The program's process.
-    pid: i32,
+    /// The program's number in /proc.
+    in_proc: i32,
     /// The manager's own memory, at its maximum.
     own_peak: AtomicU64,
     most: Mutex<Elsewhere>,
@@ -133,7 +133,7 @@ impl Unpaged {
         share: Option<Arc<Share>>,
         range: (u64, u64),
         common: u64,
-        pid: i32,
+        in_proc: i32,
     ) -> Unpaged {
         let (stage, stage_len) = manager.platform().stage_range();
         Unpaged {
@@ -145,7 +145,7 @@ impl Unpaged {
             faults: AtomicU64::new(0),
             forked: Mutex::new(None),
             share,
-            pid,
+            in_proc,
             own_peak: AtomicU64::new(0),
             most: Mutex::default(),
         }
@@ -228,7 +228,7 @@ impl Unpaged {
     fn parted(&self) -> i64 {
         let platform = self.manager.platform();
         if !platform.is_guarded() {
-            self.faults.store(minor_faults(self.pid), Relaxed);
+            self.faults.store(minor_faults(self.in_proc), Relaxed);
         }
         let taken = self.share.as_ref().map_or(0, |share| share.taken());
         (platform.pages_parted() + self.faults.load(Relaxed)).cast_signed() + taken

@@ -5,7 +5,7 @@
 
 use crate::{environment, later, process, smaps};
 use highwater_mm::stats::{Counter, Snapshot};
-use highwater_session::StatsFile;
+use highwater_session::{Name, StatsFile};
 use std::mem::MaybeUninit;
 
 /// Runs when the process exits normally.
@@ -24,7 +24,7 @@ extern "C" fn ended() {
     let gauges = seen.elsewhere.gauges().into_iter().chain(last);
     gauges.for_each(|(gauge, value)| snapshot.counters[gauge as usize] = value);
     // A failure is ignored: only the summary lacks it.
-    let file = StatsFile::create(dir, std::process::id());
+    let file = StatsFile::create(dir, std::process::id(), Name::in_proc("self"));
     let _ = file.map(|file| file.publish(&snapshot, None, None));
 }
 

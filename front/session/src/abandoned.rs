@@ -166,7 +166,7 @@ fn any_with(path: &Path) -> rustix::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Budget, Scope, StatsFile};
+    use crate::{Budget, Name, Scope, StatsFile};
     use std::io::{Read, Write};
     use std::path::PathBuf;
     use std::process::{Command, Stdio};
@@ -192,7 +192,8 @@ mod tests {
         }
         let place = tempfile::tempdir().unwrap();
         let path = abandoned(place.path());
-        let [first, last] = [1, 2].map(|pid| StatsFile::create(&path, pid).unwrap());
+        let [first, last] =
+            [1, 2].map(|pid| StatsFile::create(&path, pid, Name::default()).unwrap());
         leave_run_dir(&path, Some(&first));
         assert!(!path.join("1.0").exists() && path.join("2.0").exists());
         leave_run_dir(&path, Some(&last));
@@ -228,7 +229,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         for _ in 0..50 {
             let path = abandoned(place.path());
-            let files = [1, 2, 3, 4].map(|pid| StatsFile::create(&path, pid).unwrap());
+            let files =
+                [1, 2, 3, 4].map(|pid| StatsFile::create(&path, pid, Name::default()).unwrap());
             std::thread::scope(|scope| {
                 for file in &files {
                     scope.spawn(|| leave_run_dir(&path, Some(file)));

@@ -36,7 +36,7 @@ use crate::stats_file::{Image, is_ended};
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem, SwapList, Wanted};
 use crate::swap_room::{SwapRoom, SwapWords};
 use crate::tuning::{Tuning, TuningWords};
-use highwater_devices::Area;
+use highwater_devices::{Area, map_own};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::thread::futex;
@@ -239,10 +239,12 @@ impl Budget {
 
     fn map(file: &rustix::fd::OwnedFd, run_dir: &Path) -> io::Result<Budget> {
         let (len, protection) = (size_of::<Words>(), ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        // SAFETY: a new mapping replaces nothing.
         let address = unsafe {
-            let hint = std::ptr::null_mut();
-            let address = rustix::mm::mmap(hint, len, protection, MapFlags::SHARED, file, 0)?;
+            let flags = MapFlags::SHARED;
+            let address = map_own(len, |at, more| {
+                rustix::mm::mmap(at, len, protection, flags | more, file, 0)
+            })?;
             // A forked child has a share of its own.
             rustix::mm::madvise(address, len, Advice::LinuxDontFork)?;
             address

@@ -4,7 +4,7 @@
 use crate::budget::Words;
 use crate::stats_file::{read_all, take_ended, unpublished};
 use crate::{
-    BUDGET_FILE, Besides, Budget, FLOOR, Forked, Scope, Settings, Share, StatsFile, targets,
+    BUDGET_FILE, Besides, Budget, FLOOR, Forked, Name, Scope, Settings, Share, StatsFile, targets,
 };
 use highwater_units::Prng;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -92,7 +92,7 @@ fn a_budget_of_anything_is_read() {
             let random = &mut Prng::new(seed);
             let dir = tempfile::tempdir().unwrap();
             let budget = Budget::create(dir.path(), Scope::Everything, 10_000, 20_000).unwrap();
-            let file = StatsFile::create(dir.path(), 7).unwrap();
+            let file = StatsFile::create(dir.path(), 7, Name::default()).unwrap();
             let joined = Budget::open(dir.path()).unwrap().join(file.image(), Forked::default());
             let share = joined.unwrap();
             for _ in 0..10 {
@@ -110,7 +110,7 @@ fn a_budget_of_anything_is_read() {
 fn statistics_of_anything_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let (path, mut random) = (dir.path().join("7.0"), Prng::new(1));
-    drop(StatsFile::create(dir.path(), 7).unwrap());
+    drop(StatsFile::create(dir.path(), 7, Name::default()).unwrap());
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     let words = file.metadata().unwrap().len() / 8;
     for _ in 0..500 {

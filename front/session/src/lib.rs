@@ -38,7 +38,8 @@ pub use parts::Parts;
 pub use settings::{RUN_DIR, Settings};
 pub use share::{Aim, Besides, Forked, Share};
 pub use stats_file::{
-    Image, OtherBuild, Published, StatsFile, read_all, read_published, take_ended, unpublished,
+    Image, Name, OtherBuild, Published, StatsFile, read_all, read_published, take_ended,
+    unpublished,
 };
 pub use swap_dir::{default_swap, file_system_name, free_space, is_in_memory};
 pub use swap_list::{SwapFailure, SwapInUse, SwapItem, Wanted};

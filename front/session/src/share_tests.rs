@@ -1,8 +1,8 @@
 //! Processes that borrow, end and are killed; each is a file with a lock.
 
 use super::*;
-use crate::StatsFile;
 use crate::budget::{BUDGET_FILE, Compacted, MARGIN, Words};
+use crate::{Name, StatsFile};
 use highwater_devices::Area;
 use std::time::Instant;
 
@@ -32,7 +32,7 @@ impl Run {
     }
 
     fn start(&self, pid: u32) -> (StatsFile, Share) {
-        let file = StatsFile::create(self.dir.path(), pid).unwrap();
+        let file = StatsFile::create(self.dir.path(), pid, Name::default()).unwrap();
         let share =
             Budget::open(self.dir.path()).unwrap().join(file.image(), Forked::default()).unwrap();
         (file, share)
@@ -206,7 +206,7 @@ fn pages_that_two_processes_map_count_once() {
     let run = Run::new(LIMIT);
     let (_file, parent) = run.join(1);
     assert_eq!(parent.borrow(LIMIT - FLOOR), LIMIT - FLOOR);
-    let file = StatsFile::create(run.dir.path(), 2).unwrap();
+    let file = StatsFile::create(run.dir.path(), 2, Name::default()).unwrap();
     let forked = Forked { pages: 8000, parent: Some(parent.index()) };
     let child = Budget::open(run.dir.path()).unwrap().join(file.image(), forked).unwrap();
     // Only what it begins with exceeds the limit.
@@ -231,7 +231,7 @@ fn pages_that_two_processes_map_count_once() {
 fn forked(run: &Run) -> [(StatsFile, Share); 2] {
     let parent = run.join(1);
     assert_eq!(parent.1.borrow(8000 - FLOOR), 8000 - FLOOR);
-    let file = StatsFile::create(run.dir.path(), 2).unwrap();
+    let file = StatsFile::create(run.dir.path(), 2, Name::default()).unwrap();
     let forked = Forked { pages: 8000, parent: Some(parent.1.index()) };
     let child = Budget::open(run.dir.path()).unwrap().join(file.image(), forked).unwrap();
     [parent, (file, child)]
@@ -264,7 +264,7 @@ fn pages_in_common_with_one_that_ended_are_in_common_with_fewer() {
     let (_parent_file, parent) = run.join(1);
     let forked = Forked { pages: 900, parent: Some(parent.index()) };
     let children = [2, 3].map(|pid| {
-        let file = StatsFile::create(run.dir.path(), pid).unwrap();
+        let file = StatsFile::create(run.dir.path(), pid, Name::default()).unwrap();
         let share = Budget::open(run.dir.path()).unwrap().join(file.image(), forked).unwrap();
         (file, share)
     });

@@ -18,6 +18,7 @@
 
 use crate::swap_dir::free_in;
 use crate::{MallocStats, Parts};
+use highwater_devices::map_own;
 use highwater_mm::stats::{Counter, Snapshot};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -100,13 +101,13 @@ pub struct StatsFile {
 }
 
 impl StatsFile {
-    /// Creates the file of process `pid` (mode 0600), with its present name. Earlier files of the
-    /// same pid stay: exec keeps the pid, and the kernel may give it out again.
+    /// Creates the file of process `pid` (mode 0600). Earlier files of the same pid stay: exec keeps
+    /// the pid, and the kernel may give it out again.
     ///
     /// # Errors
     /// The directory cannot be written to, or its file system has little room, which the program
     /// may need: an empty file then shows that there was a process.
-    pub fn create(run_dir: &Path, pid: u32) -> io::Result<StatsFile> {
+    pub fn create(run_dir: &Path, pid: u32, name: Name) -> io::Result<StatsFile> {
         let (image, fd) = create_new(run_dir, pid)?;
         flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
         let bytes = (WORDS * WORD) as u64;
@@ -116,7 +117,7 @@ impl StatsFile {
         // Allocated now, so that a full file system is an error here and not a later SIGBUS.
         rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
         let words = SharedWords::map(&fd)?;
-        for (word, value) in words.words()[NAME..].iter().zip(name_words(pid)) {
+        for (word, value) in words.words()[NAME..].iter().zip(name.to_words()) {
             word.store(value.to_le(), Relaxed);
         }
         words.words()[0].store(LAYOUT.to_le(), Relaxed);
@@ -148,13 +149,24 @@ impl StatsFile {
     }
 }
 
-/// The name of a process, as the kernel has it; zeros if /proc does not tell.
-fn name_words(pid: u32) -> [u64; NAME_WORDS] {
-    let comm = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let mut name = [0; NAME_WORDS * WORD];
-    name.iter_mut().zip(comm.trim_ascii_end()).for_each(|(byte, of_name)| *byte = *of_name);
-    let (words, _) = name.as_chunks();
-    std::array::from_fn(|word| u64::from_le_bytes(words[word]))
+/// A process's name (comm); zeros behind its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Name([u8; NAME_WORDS * WORD]);
+
+impl Name {
+    /// The present name of the process that is `entry` in /proc: a number, or "self". Empty if
+    /// /proc does not tell.
+    pub fn in_proc(entry: &str) -> Name {
+        let comm = std::fs::read(format!("/proc/{entry}/comm")).unwrap_or_default();
+        let mut name = Name::default();
+        name.0.iter_mut().zip(comm.trim_ascii_end()).for_each(|(byte, of_name)| *byte = *of_name);
+        name
+    }
+
+    fn to_words(self) -> [u64; NAME_WORDS] {
+        let (words, _) = self.0.as_chunks();
+        std::array::from_fn(|word| u64::from_le_bytes(words[word]))
+    }
 }
 
 fn name(words: &[u64]) -> String {
@@ -210,11 +222,12 @@ impl SharedWords {
     /// Maps a file that has all its words.
     fn map(fd: &OwnedFd) -> rustix::io::Result<SharedWords> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        // SAFETY: a new mapping replaces nothing.
         let address = unsafe {
-            let hint = std::ptr::null_mut();
-            let address =
-                rustix::mm::mmap(hint, WORDS * WORD, protection, MapFlags::SHARED, fd, 0)?;
+            let flags = MapFlags::SHARED;
+            let address = map_own(WORDS * WORD, |at, more| {
+                rustix::mm::mmap(at, WORDS * WORD, protection, flags | more, fd, 0)
+            })?;
             // A forked child has a file of its own.
             rustix::mm::madvise(address, WORDS * WORD, rustix::mm::Advice::LinuxDontFork)?;
             address
@@ -405,12 +418,20 @@ mod tests {
     #[test]
     fn images_of_one_pid_all_count() {
         let dir = tempfile::tempdir().unwrap();
-        let first = StatsFile::create(dir.path(), 7).unwrap();
+        let first = StatsFile::create(dir.path(), 7, Name::default()).unwrap();
         first.publish(&snapshot(1), None, None);
         first.publish(&snapshot(2), None, None);
         drop(first);
-        StatsFile::create(dir.path(), 7).unwrap().publish(&snapshot(3), None, None);
-        StatsFile::create(dir.path(), 6).unwrap().publish(&snapshot(4), None, None);
+        StatsFile::create(dir.path(), 7, Name::default()).unwrap().publish(
+            &snapshot(3),
+            None,
+            None,
+        );
+        StatsFile::create(dir.path(), 6, Name::default()).unwrap().publish(
+            &snapshot(4),
+            None,
+            None,
+        );
         let found: Vec<_> = read_all(dir.path())
             .into_iter()
             .map(|(pid, snapshot)| (pid, snapshot.get(Counter::PgFault)))
@@ -424,8 +445,8 @@ mod tests {
     fn a_process_has_its_name_in_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let own = std::process::id();
-        for pid in [own, 0] {
-            StatsFile::create(dir.path(), pid).unwrap().publish(&snapshot(1), None, None);
+        for (pid, name) in [(own, Name::in_proc("self")), (0, Name::in_proc("0"))] {
+            StatsFile::create(dir.path(), pid, name).unwrap().publish(&snapshot(1), None, None);
         }
         let found = read_published(dir.path()).unwrap();
         let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
@@ -440,7 +461,7 @@ mod tests {
     #[test]
     fn a_file_of_another_build_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let _ours = StatsFile::create(dir.path(), 1).unwrap();
+        let _ours = StatsFile::create(dir.path(), 1, Name::default()).unwrap();
         let mut words = vec![0; WORDS];
         words[0] = LAYOUT ^ 1;
         let bytes: Vec<u8> = words.iter().copied().flat_map(u64::to_le_bytes).collect();
@@ -464,7 +485,7 @@ mod tests {
     #[test]
     fn foreign_and_unpublished_files_are_left_out() {
         let dir = tempfile::tempdir().unwrap();
-        let _silent = StatsFile::create(dir.path(), 1).unwrap();
+        let _silent = StatsFile::create(dir.path(), 1, Name::default()).unwrap();
         std::fs::write(dir.path().join("2.0"), "short").unwrap();
         std::fs::write(dir.path().join("3.0"), vec![0; WORDS * WORD]).unwrap();
         std::fs::write(dir.path().join("notes"), "foreign").unwrap();
@@ -481,7 +502,7 @@ mod tests {
             snapshot
         };
         for (pid, last) in [(1, ended(10)), (2, snapshot(20)), (2, ended(30))] {
-            StatsFile::create(dir.path(), pid).unwrap().publish(&last, None, None);
+            StatsFile::create(dir.path(), pid, Name::default()).unwrap().publish(&last, None, None);
         }
         let faults = |all: Vec<(u32, Published)>| -> Vec<_> {
             all.iter().map(|(pid, it)| (*pid, it.snapshot.get(Counter::PgFault))).collect()
@@ -494,7 +515,7 @@ mod tests {
     #[test]
     fn an_empty_file_counts_as_unpublished() {
         let dir = tempfile::tempdir().unwrap();
-        let _living = StatsFile::create(dir.path(), 1).unwrap();
+        let _living = StatsFile::create(dir.path(), 1, Name::default()).unwrap();
         assert_eq!(unpublished(dir.path()), 0);
         std::fs::write(dir.path().join("2.0"), "").unwrap();
         assert_eq!((unpublished(dir.path()), take_ended(dir.path()).len()), (1, 0));
@@ -502,13 +523,13 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_missing_is_an_error() {
-        assert!(StatsFile::create(Path::new("/nonexistent"), 1).is_err());
+        assert!(StatsFile::create(Path::new("/nonexistent"), 1, Name::default()).is_err());
     }
 
     #[test]
     fn readers_never_see_half_a_write() {
         let dir = tempfile::tempdir().unwrap();
-        let file = StatsFile::create(dir.path(), 1).unwrap();
+        let file = StatsFile::create(dir.path(), 1, Name::default()).unwrap();
         file.publish(&snapshot(0), None, Some(&malloc(0)));
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {

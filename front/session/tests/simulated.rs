@@ -6,8 +6,8 @@
 use highwater_mm::{Access, Config, Manager};
 use highwater_platform::Recency;
 use highwater_session::{
-    Aim, Besides, Borrowed, Budget, Claim, Excess, FLOOR, Forked, Misses, Scope, Share, StatsFile,
-    give_excess,
+    Aim, Besides, Borrowed, Budget, Claim, Excess, FLOOR, Forked, Misses, Name, Scope, Share,
+    StatsFile, give_excess,
 };
 use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};
 use highwater_sim::{InjectedFaults, Limits, Policy, Setup, Sim, SimConfig, Traced, Vm, simulate};
@@ -65,7 +65,7 @@ impl Process {
             recency: Recency::Unmapping,
             injected_faults: Arc::new(InjectedFaults::default()),
         };
-        let file = StatsFile::create(dir, pid).expect("a file");
+        let file = StatsFile::create(dir, pid, Name::default()).expect("a file");
         let budget = Budget::open(dir).expect("a budget").with_clock(|| NOW.get());
         let share = Arc::new(budget.join(file.image(), Forked::default()).expect("room"));
         let sim = Sim::new(vm, sim);

@@ -1,11 +1,13 @@
 //! System calls for memory and futexes that bypass the C library: the preload library replaces its
 //! functions, and the manager's own memory must not come from the memory that it manages.
 
+use highwater_devices::map_own;
 use highwater_units::Nanos;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use rustix::thread::futex;
 use rustix::time::Timespec;
+use std::ffi::c_void;
 use std::io;
 use std::ptr;
 use std::sync::atomic::AtomicU32;
@@ -18,8 +20,9 @@ pub use rustix::mm::Advice;
 /// # Errors
 /// The system's refusal.
 pub fn map_anonymous(len: usize) -> io::Result<*mut u8> {
-    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-    unsafe { map(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::empty()) }
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping replaces nothing.
+    Ok(map_own(len, |at, flags| unsafe { map(at, len, access, flags) })?.cast())
 }
 
 /// Maps private anonymous memory without access rights, in place of what is there.
@@ -31,16 +34,20 @@ pub fn map_anonymous(len: usize) -> io::Result<*mut u8> {
 /// Nothing else may use the range.
 pub unsafe fn map_closed(at: *mut u8, len: usize) -> io::Result<*mut u8> {
     // SAFETY: the caller gives the range up.
-    unsafe { map(at, len, ProtFlags::empty(), MapFlags::FIXED) }
+    Ok(unsafe { map(at.cast(), len, ProtFlags::empty(), MapFlags::FIXED) }?.cast())
 }
 
 /// # Safety
 /// With `MapFlags::FIXED`, nothing else may use the range.
-unsafe fn map(at: *mut u8, len: usize, access: ProtFlags, flags: MapFlags) -> io::Result<*mut u8> {
+unsafe fn map(
+    at: *mut c_void,
+    len: usize,
+    access: ProtFlags,
+    flags: MapFlags,
+) -> rustix::io::Result<*mut c_void> {
     let flags = flags | MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new mapping, or one that replaces a range the caller vouches for.
-    let mapped = unsafe { rustix::mm::mmap_anonymous(at.cast(), len, access, flags) };
-    Ok(mapped?.cast())
+    unsafe { rustix::mm::mmap_anonymous(at, len, access, flags) }
 }
 
 /// Unmaps a range.

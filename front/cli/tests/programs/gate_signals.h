@@ -129,12 +129,14 @@ static void handlers_that_write(unsigned char *at)
     for (int i = 0; i < 10; i++) {
         evict(at, 20 * PAGE);
         handled = 0;
-        signal_in(2000, 0);
-        MUST(read(ends[0], at + PAGE - 2, 5000) == -1 && errno == EINTR && handled == 1);
-        MUST(read(said[0], found, 6000) == 6000 && memcmp(found, paged_line, 6000) == 0);
+        signal_in(2000, 50000);
+        MUST(read(ends[0], at + PAGE - 2, 5000) == -1 && errno == EINTR && handled > 0);
+        signal_in(0, 0);
         evict(at, 20 * PAGE);
-        MUST(raise(SIGALRM) == 0 && handled == 2);
-        MUST(read(said[0], found, 6000) == 6000 && memcmp(found, paged_line, 6000) == 0);
+        int before = handled;
+        MUST(raise(SIGALRM) == 0 && handled == before + 1);
+        for (; handled > 0; handled--)
+            MUST(read(said[0], found, 6000) == 6000 && memcmp(found, paged_line, 6000) == 0);
     }
     close_both(said);
     close_both(ends);

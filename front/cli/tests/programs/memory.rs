@@ -229,6 +229,20 @@ fn a_library_may_read_memory_in_its_fork_handlers() {
     place.compare("a library's fork handlers", &program(executable, &["32"]));
 }
 
+/// The manager's memory once came to lie in holes that the program was about to fill.
+#[test]
+fn the_manager_maps_nothing_where_the_program_has_unmapped() {
+    let place = Place::new();
+    let program = place.c_program("holes", &["48"]);
+    let unlimited = place.run(&program).expect_success("holes");
+    for swap in [Swap::Dir, Swap::Zram("lz4"), Swap::Tier(4 * MIB)] {
+        for mode in [Mode::InThread, Mode::Handlers] {
+            let limits = Limits { swap, mode: Some(mode), ..Limits::of(12 * MIB) };
+            place.compare_output(&format!("holes, {swap:?}"), &unlimited, &limits, &program);
+        }
+    }
+}
+
 #[test]
 fn a_hundred_thousand_regions_work() {
     let place = Place::new();

@@ -5,7 +5,8 @@
 use libc::c_long;
 use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::process::{Resource, getrlimit};
-use std::io;
+use std::ffi::CStr;
+use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 
 /// Copies a descriptor of another process into this one.
@@ -77,6 +78,28 @@ pub(super) fn pidfd_open(pid: i32) -> RawFd {
     if (0..3).contains(&opened) { lift(opened, 3) } else { opened }
 }
 
+/// The number that /proc has for the process of a pidfd: it may be mounted for another PID
+/// namespace, where the process's own number is a stranger's. 0: /proc does not show the process.
+/// Does not allocate.
+pub(super) fn number_in_proc(pidfd: RawFd) -> i32 {
+    let (mut path, mut about) = ([0; 48], [0; 512]);
+    if write!(&mut path[..], "/proc/self/fdinfo/{pidfd}\0").is_err() {
+        return 0;
+    }
+    let path = CStr::from_bytes_until_nul(&path).expect("written above");
+    let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let len = file.and_then(|file| rustix::io::read(&file, &mut about[..])).unwrap_or(0);
+    number_in(&about[..len])
+}
+
+/// The number in a text like that of /proc/self/fdinfo/PIDFD.
+fn number_in(about: &[u8]) -> i32 {
+    let line = about.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Pid:"));
+    let text = line.and_then(|line| std::str::from_utf8(line).ok()).unwrap_or_default();
+    // -1: the process has ended.
+    text.trim().parse().unwrap_or(0).max(0)
+}
+
 /// Closes all descriptors except `keep`, and opens the standard streams on /dev/null: a stray write
 /// to them must not reach a file that got the number.
 pub(super) fn close_others(keep: &[RawFd]) {
@@ -107,5 +130,23 @@ fn close_range(first: c_long, last: c_long) {
     for fd in first..=last.min(limit.min(1 << 20) as c_long) {
         // SAFETY: as above.
         unsafe { rustix::io::close(fd as RawFd) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_in_proc_is_that_of_the_file_system() {
+        let own = std::process::id().cast_signed();
+        let pidfd = pidfd_open(own);
+        assert_eq!(number_in_proc(pidfd), own);
+        // SAFETY: opened above.
+        unsafe { rustix::io::close(pidfd) };
+        assert_eq!(number_in_proc(pidfd), 0, "closed");
+        let [inner, ended, other] = ["Pid:\t71\nNSpid:\t71\t2\n", "Pid:\t-1\n", "pos:\t0\n"]
+            .map(|lines| number_in(format!("flags:\t02\n{lines}").as_bytes()));
+        assert_eq!((inner, ended, other), (71, 0, 0));
     }
 }

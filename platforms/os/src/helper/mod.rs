@@ -43,8 +43,10 @@ pub fn is_inside() -> bool {
 /// The process whose memory a helper manages.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// Its number.
+    /// Its number, as it sees itself.
     pub pid: i32,
+    /// Its number in /proc, which may show another PID namespace; 0: /proc does not show it.
+    pub in_proc: i32,
     /// A descriptor in the helper that is readable when the process has ended.
     pub pidfd: RawFd,
 }
@@ -65,7 +67,7 @@ impl Program {
     /// pidfd_getfd. Does not allocate. -1: the system refuses.
     fn open(self, descriptor: i32) -> i64 {
         let mut path = [0; 48];
-        if write!(&mut path[..], "/proc/{}/fd/{descriptor}\0", self.pid).is_err() {
+        if write!(&mut path[..], "/proc/{}/fd/{descriptor}\0", self.in_proc).is_err() {
             return -1;
         }
         let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC;
@@ -108,7 +110,7 @@ where
 {
     let scratch = Block::new(tls::STACK_BYTES)?;
     let start = Box::new(Start {
-        program: Program { pid: pid.cast_signed(), pidfd: -1 },
+        program: Program { pid: pid.cast_signed(), in_proc: 0, pidfd: -1 },
         keep,
         above,
         body: Cell::new(Some(body)),
@@ -156,6 +158,7 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     descriptors::close_others(&start.keep);
     // Only now: the program may be at its limit of descriptors.
     start.program.pidfd = lift(descriptors::pidfd_open(start.program.pid), start.above);
+    start.program.in_proc = descriptors::number_in_proc(start.program.pidfd);
     let block = start.helper.take().expect("cloned once");
     let task = Task { entry: helper::<F>, argument };
     // SAFETY: as for the guardian; the block is leaked.
