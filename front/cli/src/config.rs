@@ -19,8 +19,8 @@ use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
 use highwater_command::parse_error;
 use highwater_session::RUN_DIR;
-use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -28,11 +28,23 @@ use toml::{Table, Value};
 const CONFIG: &str = "config";
 /// Prefix of variables.
 const PREFIX: &str = "HIGHWATER_";
+/// Variables that are not of options.
+const OTHERS: [&str; 4] = [
+    "HIGHWATER_PRELOAD",
+    "HIGHWATER_REDIS_USER",
+    "HIGHWATER_REDIS_PASSWORD",
+    "HIGHWATER_REDIS_PASSWORD_FILE",
+];
 /// Between the values of an option that may be repeated, in a variable.
 const SEPARATOR: char = ';';
 
-/// Looks up a variable.
-type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+/// How alike a name is to that of a setting which was meant, of 1.
+const ALIKE: f64 = 0.9;
+/// The shortest abbreviation of a setting.
+const ABBREVIATION_MIN: usize = 3;
+
+/// The environment: variables and their values.
+pub(crate) type Environment = BTreeMap<OsString, OsString>;
 
 /// A setting, and where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,20 +58,21 @@ struct Setting {
 /// The arguments for the options of `run` that `given`, its command line, does not have.
 ///
 /// # Errors
-/// A file that cannot be read, an unknown key, a bad value.
+/// A file that cannot be read, an unknown key, a misspelled variable, a bad value.
 pub(crate) fn arguments(
     run: &Command,
     given: &ArgMatches,
-    variable: Lookup<'_>,
+    mut environment: Environment,
 ) -> Result<Vec<OsString>, Refusal> {
+    if environment.contains_key(OsStr::new(RUN_DIR)) {
+        environment.clear();
+    }
     // An empty variable counts as none, as elsewhere.
-    let variable = |name: &str| match variable(RUN_DIR) {
-        None => variable(name).filter(|value| !value.is_empty()),
-        Some(_) => None,
-    };
-    let by_variable = || variable(&variable_of(CONFIG)).map(PathBuf::from);
+    environment.retain(|_, value| !value.is_empty());
+    environment.keys().try_for_each(|name| check_name(run, name))?;
+    let by_variable = || environment.get(OsStr::new(&variable_of(CONFIG))).map(PathBuf::from);
     let file = given.get_one::<PathBuf>(CONFIG).cloned().or_else(by_variable);
-    let environment = of_environment(run, &variable)?;
+    let environment = of_environment(run, &environment)?;
     let file = file.map_or(Ok(Vec::new()), |path| of_file(run, &path))?;
     let mut known: BTreeSet<String> = keys(run).filter(|key| is_given(run, given, key)).collect();
     let mut arguments = Vec::new();
@@ -116,11 +129,30 @@ fn variable_of(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('-', "_").to_uppercase())
 }
 
-fn of_environment(
-    run: &Command,
-    variable: &impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<Setting>, Refusal> {
-    let set = keys(run).filter_map(|key| Some((variable(&variable_of(&key))?, key)));
+/// Refuses a variable whose name is nearly that of a setting. Others are somebody else's: in a
+/// Kubernetes cluster a service named highwater sets HIGHWATER_PORT in every container.
+fn check_name(run: &Command, name: &OsStr) -> Result<(), Refusal> {
+    let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { return Ok(()) };
+    let known = || keys(run).chain([CONFIG.to_owned()]).map(|key| variable_of(&key));
+    if OTHERS.contains(&name) || known().any(|known| known == name) {
+        return Ok(());
+    }
+    let is_meant = |known: &str| {
+        let [name, known] = [name, known].map(|name| &name[PREFIX.len()..]);
+        let is_short = name.len() >= ABBREVIATION_MIN && known.starts_with(name);
+        is_short || strsim::jaro_winkler(name, known) >= ALIKE
+    };
+    match known().find(|known| is_meant(known)) {
+        Some(meant) => {
+            let what = format!("{name}: there is no such setting");
+            Err(Refusal::new(what, format!("set {meant}, or unset it")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn of_environment(run: &Command, environment: &Environment) -> Result<Vec<Setting>, Refusal> {
+    let set = |key: String| Some((environment.get(OsStr::new(&variable_of(&key)))?.clone(), key));
     let setting = |(value, key): (OsString, String)| {
         let origin = variable_of(&key);
         let text = value.into_string().map_err(|_| {
@@ -132,7 +164,7 @@ fn of_environment(
         };
         Setting { origin, key, values }.parsed(run)
     };
-    set.map(setting).collect()
+    keys(run).filter_map(set).map(setting).collect()
 }
 
 fn of_file(run: &Command, path: &Path) -> Result<Vec<Setting>, Refusal> {
@@ -252,11 +284,8 @@ mod tests {
         let config = format!("--config={}", path.display());
         let given = ["run", &config].into_iter().chain(given.iter().copied());
         let given = run().try_get_matches_from(given.chain(["--", "true"])).unwrap();
-        let variable = |name: &str| {
-            let found = environment.iter().find(|(variable, _)| *variable == name);
-            found.map(|(_, value)| OsString::from(value))
-        };
-        let added = arguments(&run(), &given, &variable)?;
+        let environment = environment.iter().map(|(name, value)| (name.into(), value.into()));
+        let added = arguments(&run(), &given, environment.collect())?;
         Ok(added.join(" ".as_ref()).into_string().unwrap())
     }
 
@@ -286,6 +315,39 @@ mod tests {
         let inside = [("HIGHWATER_MEMORY", "16M"), ("HIGHWATER_RUN_DIR", "/dev/shm/highwater-1")];
         assert_eq!(added(&[], &inside, "").unwrap(), "");
         assert_eq!(added(&[], &inside, "memory = '8M'").unwrap(), "--memory=8M");
+    }
+
+    #[test]
+    fn a_misspelled_variable_is_refused() {
+        for (name, meant) in [
+            ("HIGHWATER_MEM", Some("HIGHWATER_MEMORY, ")),
+            ("HIGHWATER_MEMROY", Some("HIGHWATER_MEMORY, ")),
+            ("HIGHWATER_SWAPS", Some("HIGHWATER_SWAP, ")),
+            ("HIGHWATER_SWAP_DIR", Some("HIGHWATER_SWAP, ")),
+            ("HIGHWATER_KSWAPDS", Some("HIGHWATER_KSWAPD, ")),
+            ("HIGHWATER_MAP_FILE", Some("HIGHWATER_MAP_FILES, ")),
+            ("HIGHWATER_CONFG", Some("HIGHWATER_CONFIG, ")),
+            ("HIGHWATER_NA", None),
+            ("HIGHWATER_PORT", None),
+            ("HIGHWATER_SERVICE_HOST", None),
+            ("HIGHWATER_REQUIRE", None),
+            ("HIGHWATER_SEED", None),
+            ("HIGHWATER_PRELOAD", None),
+            ("HIGHWATER_REDIS_PASSWORD_FILE", None),
+            ("HIGHWATERMEMORY", None),
+        ] {
+            let refusal = added(&[], &[(name, "16M")], "").err().map(|refusal| refusal.to_string());
+            let expected =
+                meant.map(|meant| format!("{name}: there is no such setting; set {meant}"));
+            let is_right = match (&refusal, &expected) {
+                (Some(refusal), Some(expected)) => refusal.starts_with(expected),
+                (None, None) => true,
+                _ => false,
+            };
+            assert!(is_right, "{name}: {refusal:?}");
+        }
+        let inside = [("HIGHWATER_MEM", "16M"), ("HIGHWATER_RUN_DIR", "/dev/shm/highwater-1")];
+        assert_eq!(added(&[], &inside, "").unwrap(), "");
     }
 
     #[test]

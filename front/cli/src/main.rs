@@ -90,7 +90,7 @@ fn more(given: &ArgMatches) -> Result<Vec<OsString>, Refusal> {
     definition.build();
     match (given.subcommand(), definition.find_subcommand("run")) {
         (Some(("run", given)), Some(run)) => {
-            config::arguments(run, given, &|name| std::env::var_os(name))
+            config::arguments(run, given, std::env::vars_os().collect())
         }
         _ => Ok(Vec::new()),
     }

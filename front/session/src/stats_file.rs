@@ -101,8 +101,8 @@ pub struct StatsFile {
 }
 
 impl StatsFile {
-    /// Creates the file of process `pid` (mode 0600). Earlier files of the same pid stay: exec keeps
-    /// the pid, and the kernel may give it out again.
+    /// Creates the file of process `pid` (mode 0600). Earlier files of the same pid stay: exec
+    /// keeps the pid, and the kernel may give it out again.
     ///
     /// # Errors
     /// The directory cannot be written to, or its file system has little room, which the program
