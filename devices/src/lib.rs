@@ -61,6 +61,8 @@ mod seal;
 mod size;
 mod slot_set;
 mod spec;
+#[cfg(test)]
+mod spec_fuzz;
 mod standby;
 mod sys;
 mod tail;

@@ -3,6 +3,9 @@
 use highwater_units::Bytes;
 use parse_size::{Config, Error};
 
+/// More digits overflow silently in the parser, and no size has them.
+const DIGITS_MAX: usize = 19;
+
 /// Parses a size such as 512M or 1.5 GiB. Units are binary: M and MB mean MiB.
 ///
 /// # Errors
@@ -13,6 +16,9 @@ pub fn size(text: &str) -> Result<Bytes, String> {
         Error::PosOverflow => "it is too large",
         _ => "no such number or unit",
     };
+    if text.chars().filter(char::is_ascii_digit).count() > DIGITS_MAX {
+        return Err("it has too many digits".to_owned());
+    }
     let parsed = Config::new().with_binary().parse_size(text).map(Bytes);
     parsed.map_err(|error| reason(error).to_owned())
 }
@@ -34,7 +40,9 @@ mod tests {
             ("much", "no such number or unit"),
             ("-1M", "no such number or unit"),
             ("1X", "no such number or unit"),
-            ("99999999999999999999", "it is too large"),
+            ("99999999999T", "it is too large"),
+            ("18446744073709551616", "it has too many digits"),
+            ("1.00000000000000000000G", "it has too many digits"),
         ] {
             assert_eq!(size(text), Err(reason.to_owned()), "{text}");
         }

@@ -266,6 +266,10 @@ impl Setting {
 }
 
 #[cfg(test)]
+#[path = "config_fuzz.rs"]
+mod config_fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;

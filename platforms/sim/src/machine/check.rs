@@ -194,9 +194,13 @@ fn size_and_speed(device: &DeviceSpec, found: &mut Defects) {
     found.unless(*buses > 0, || {
         format!("device {name}: buses = 0, nothing would ever be carried: at least 1")
     });
-    let whole_pages = *stripe_kib > 0 && stripe_kib * 1024 % PAGE_SIZE as u64 == 0;
-    found.unless(*buses <= 1 || whole_pages, || {
-        format!("device {name}: stripe_kib = {stripe_kib}, with several buses: pages of 4 KiB")
+    let whole_pages = stripe_kib.is_multiple_of(PAGE_SIZE as u64 / 1024);
+    let fits = (1..MIB_MAX * 1024).contains(stripe_kib);
+    found.unless(*buses <= 1 || (whole_pages && fits), || {
+        format!(
+            "device {name}: stripe_kib = {stripe_kib}, with several buses: pages of 4 KiB, and at \
+             most the device"
+        )
     });
     let speeds =
         [("read_mb_per_s", device.read_mb_per_s), ("write_mb_per_s", device.write_mb_per_s)];

@@ -17,6 +17,8 @@ mod description;
 #[cfg(test)]
 mod files;
 mod load;
+#[cfg(test)]
+mod machine_fuzz;
 mod scale;
 
 pub use description::{
