@@ -92,6 +92,21 @@ pub(crate) fn read(file: &File) -> Result<Facts, String> {
     }
 }
 
+/// Whether a library for this machine defines a symbol.
+pub(crate) fn defines(file: &File, symbol: &str) -> bool {
+    let data = ReadCache::new(file);
+    let is_there = || -> object::Result<bool> {
+        let header = FileHeader64::<Endianness>::parse(&data)?;
+        let endian = header.endian()?;
+        let sections = header.sections(endian, &data)?;
+        let symbols = sections.symbols(endian, &data, elf::SHT_DYNSYM)?;
+        let mut defined = symbols.iter().filter(|symbol| !symbol.is_undefined(endian));
+        let is_it = |of: &[u8]| of == symbol.as_bytes();
+        Ok(defined.any(|of| of.name(endian, symbols.strings()).is_ok_and(is_it)))
+    };
+    is_there().unwrap_or(false)
+}
+
 fn facts<'a, H, R>(data: R, class: Class) -> Result<Facts, String>
 where
     H: FileHeader<Endian = Endianness>,

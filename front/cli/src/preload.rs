@@ -1,19 +1,35 @@
 //! Finds the preload library, and builds LD_PRELOAD.
 
-use crate::Refusal;
+use crate::{Refusal, elf};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "libhighwater_preload.so";
 /// Environment variable with the library's path, if it is in none of the usual places.
 const VARIABLE: &str = "HIGHWATER_PRELOAD";
+/// The library defines it.
+const SYMBOL: &str = "HIGHWATER_PRELOAD_LIBRARY";
 
 /// The library: at `HIGHWATER_PRELOAD`, beside this program, or where it is installed.
 pub(crate) fn find() -> Result<PathBuf, Refusal> {
     let lost = |error| Refusal::new(format!("own path not known: {error}"), "mount /proc");
     let executable = std::env::current_exe().map_err(lost)?;
-    find_for(&executable, std::env::var_os(VARIABLE).map(PathBuf::from))
+    let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+    find_for(&executable, named).and_then(check)
+}
+
+/// Refuses another library, which would leave the program without a budget.
+fn check(library: PathBuf) -> Result<PathBuf, Refusal> {
+    match File::open(&library) {
+        Ok(file) if elf::defines(&file, SYMBOL) => Ok(library),
+        found => {
+            let why = found.err().map_or("it is another file".into(), |error| error.to_string());
+            let what = format!("'{}' is not Highwater's library: {why}", library.display());
+            Err(Refusal::new(what, format!("install {NAME} again, and unset {VARIABLE}")))
+        }
+    }
 }
 
 fn find_for(executable: &Path, named: Option<PathBuf>) -> Result<PathBuf, Refusal> {

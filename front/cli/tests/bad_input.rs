@@ -365,6 +365,21 @@ fn missing_preload_library() {
     }
 }
 
+/// The program would run without a budget.
+#[test]
+fn a_preload_library_that_is_another_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = dir.path().join("libother.so");
+    compile("int other;\n", &other, &["-shared", "-fPIC"]);
+    let text = dir.path().join("text.so");
+    std::fs::write(&text, "text").unwrap();
+    for library in [other, text] {
+        let errors = refused(highwater().args(["run", "true"]).env("HIGHWATER_PRELOAD", library));
+        assert!(errors.contains("is not Highwater's library"), "{errors}");
+        assert!(errors.contains("unset HIGHWATER_PRELOAD"), "{errors}");
+    }
+}
+
 #[test]
 fn unwritable_report() {
     let dir = tempfile::tempdir().unwrap();

@@ -97,3 +97,7 @@ mod watch;
 
 #[cfg(not(target_arch = "x86_64"))]
 use no_gate as gate;
+
+/// By this symbol `highwater run` knows the library that HIGHWATER_PRELOAD names.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub static HIGHWATER_PRELOAD_LIBRARY: u8 = 1;

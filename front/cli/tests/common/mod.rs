@@ -29,7 +29,7 @@ pub(crate) fn compile(source: &str, output: &Path, options: &[&str]) {
 /// A preload library that does nothing.
 pub(crate) fn idle_library(dir: &Path) -> PathBuf {
     let path = dir.join("libidle.so");
-    compile("int highwater_idle;\n", &path, &["-shared", "-fPIC"]);
+    compile("const char HIGHWATER_PRELOAD_LIBRARY = 1;\n", &path, &["-shared", "-fPIC"]);
     path
 }
 
