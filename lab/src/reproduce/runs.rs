@@ -55,7 +55,7 @@ pub(super) struct Point {
 }
 
 impl Study {
-    /// Runs all variants with all their numbers of tasks, in order. Runs of a sweep share nothing,
+    /// Runs all variants with their numbers of tasks, in order. Runs of a sweep share nothing,
     /// and go side by side.
     pub(super) fn measure(
         &self,
@@ -63,7 +63,9 @@ impl Study {
         options: Options<'_>,
         progress: &(impl Fn(Event<'_>) + Sync),
     ) -> Result<Vec<Measured>, RunError> {
-        let of = |variant| self.tasks_of(variant).into_iter().map(move |tasks| (variant, tasks));
+        let of = |variant| {
+            self.rows_of(variant, options).into_iter().map(move |tasks| (variant, tasks))
+        };
         let all: Vec<(&'static Variant, usize)> = self.variants.iter().flat_map(of).collect();
         let results: Vec<OnceLock<_>> = all.iter().map(|_| OnceLock::new()).collect();
         let left = Mutex::new(all.iter().zip(&results));

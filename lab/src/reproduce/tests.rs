@@ -70,7 +70,7 @@ const BASE: Variant = Variant {
 };
 
 fn options(scale: Option<u64>, seeds: u64, curves: Curves) -> Options<'static> {
-    Options { scale, seeds, curves, kept: None }
+    Options { scale, seeds, tasks: None, curves, kept: None }
 }
 
 #[test]
@@ -289,6 +289,9 @@ fn a_sweep_has_its_published_values_beside_it() {
             row("two", "throughput, peak", change, Some(1.0), 1.0),
         ]
     );
+    let wanted = Options { tasks: Some(&[4]), ..options(None, 1, Curves::Skip) };
+    let some = experiment.reproduce(wanted, |_| ()).expect("small runs");
+    assert_eq!((some.runs, experiment.runs(wanted)), (2, 2), "one of each variant");
     let [(suffix, plot)] = &reproduced.plots[..] else { panic!("one quantity is plotted") };
     let names: Vec<_> = plot.series.iter().map(|series| series.name.as_str()).collect();
     assert_eq!(
