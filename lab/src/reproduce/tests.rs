@@ -196,33 +196,6 @@ fn assert_known(study: &Study) {
     }
 }
 
-/// A quantity of a study's base and of a variant, on a small part of the machine.
-fn measured(study: &Study, variant: &str, quantity: &str) -> [f64; 2] {
-    let quantity = study.quantities.iter().find(|q| q.name == quantity).expect(quantity);
-    let by_name = |name: &str| study.variants.iter().find(|v| v.name == name).expect("a variant");
-    let tasks = study.tasks_of(study.base())[0];
-    let once = options(None, 1, Curves::Skip);
-    let run = |variant| study.runs(variant, tasks, 256, once, &|_| ()).expect("a small run");
-    [study.base(), by_name(variant)].map(|variant| run(variant).first(quantity))
-}
-
-#[test]
-fn swapping_out_is_faster_with_divided_locks() {
-    let out = &swap_2016::EXPERIMENT.studies[0];
-    for variant in ["swap-2016-tags", "swap-2016-all"] {
-        let [base, improved] = measured(out, variant, "swap-out throughput");
-        assert!(improved > base, "{variant}: {base} -> {improved} GB/s");
-    }
-}
-
-#[test]
-fn a_page_is_back_sooner_with_divided_locks() {
-    let settings = &["set=2", "read_percent=100", "pattern=uniform", "warm_up=0.1"];
-    let study = Study { time: Some(Nanos(50_000_000)), settings, ..swap_2016::IN };
-    let [base, improved] = measured(&study, "swap-2016-all", "fault latency, median");
-    assert!(improved < base, "{base} -> {improved} us");
-}
-
 #[test]
 fn no_experiment_is_called_by_another_name() {
     assert!(find("swap").is_none());
