@@ -161,6 +161,8 @@ impl Reproduce {
     /// Runs the subcommand.
     pub(crate) fn execute(self) -> Result<ExitCode, Refusal> {
         let experiments = self.experiments()?;
+        let fit = |experiment: &&Experiment| experiment.check(self.scale).map_err(refusal);
+        experiments.iter().try_for_each(fit)?;
         let mut first = self.plot.as_deref().map(create).transpose()?;
         let mut store = self.json.map(Store::open).transpose()?;
         let curves = if first.is_some() { Curves::Plot } else { Curves::Skip };

@@ -7,7 +7,7 @@ use super::study::{Known, Latency, Presentation, Study, Tasks};
 use crate::report::latency::LatencyBucket;
 use crate::report::plot::Plot;
 use crate::report::simulation;
-use crate::simulate::RunError;
+use crate::simulate::{BadSetting, RunError};
 use std::collections::BTreeSet;
 
 /// A published experiment.
@@ -60,6 +60,16 @@ impl Experiment {
         variants.flat_map(|(study, variant)| study.tasks_of(variant)).collect()
     }
 
+    /// Checks that all studies fit into this machine's memory as it is now, without running them.
+    ///
+    /// # Errors
+    /// One does not fit: the option of `reproduce` that helps.
+    pub fn check(&self, scale: Option<u64>) -> Result<(), BadSetting> {
+        self.studies.iter().try_for_each(|study| study.fits(scale).map(drop)).map_err(|bad| {
+            BadSetting { what: format!("{} {}", self.name, bad.what), remedy: bad.remedy }
+        })
+    }
+
     /// Runs all studies.
     ///
     /// # Errors
@@ -71,7 +81,7 @@ impl Experiment {
     ) -> Result<Reproduced, RunError> {
         let mut all = Reproduced::default();
         for study in self.studies {
-            let scale = options.scale.map_or_else(|| study.scale(), Ok).map_err(RunError::Setup)?;
+            let scale = study.fits(options.scale).map_err(RunError::Setup)?;
             let measured = study.measure(scale, options, &progress)?;
             if measured.is_empty() {
                 continue;

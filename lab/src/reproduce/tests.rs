@@ -196,6 +196,21 @@ fn assert_known(study: &Study) {
     }
 }
 
+/// `all` is refused before its first run, not in the middle.
+#[test]
+fn what_does_not_fit_names_the_option_that_helps() {
+    let study = &swap_2020::EXPERIMENT.studies[0];
+    let remedy = |scale| {
+        let bad = simulate::BadSetting { what: "it is large".into(), remedy: "--set".into() };
+        study.refused(bad, scale).remedy
+    };
+    assert_eq!(remedy(1), "give a larger --scale N");
+    assert_eq!(remedy(64), "give --scale 32 or less");
+    let refused = swap_2020::EXPERIMENT.check(Some(1 << 20)).expect_err("it is too small");
+    assert!(refused.what.starts_with("swap-2020 on xeon-48c-2-ramdisks at scale 1048576: "));
+    assert_eq!(TINY.check(None), Ok(()), "at the second of its scales");
+}
+
 #[test]
 fn no_experiment_is_called_by_another_name() {
     assert!(find("swap").is_none());
