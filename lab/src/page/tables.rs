@@ -48,7 +48,7 @@ fn verdicts(rows: &[Row]) -> String {
 fn one_by_one(rows: &[&Row]) -> String {
     let lines: Vec<String> =
         rows.iter().filter(|row| row.tasks.is_none()).map(|row| line(row)).collect();
-    let head = ["variant", "quantity", "unit", "published", "measured", "off", "spread"];
+    let head = ["variant", "role", "quantity", "unit", "published", "measured", "off", "spread"];
     table(&head, &lines)
 }
 
@@ -56,7 +56,8 @@ fn line(row: &Row) -> String {
     let Row { experiment, quantity, unit, .. } = row;
     let (published, measured) = both(row);
     format!(
-        "| {experiment} | {quantity} | {unit} | {published} | {measured} | {} | {} |",
+        "| {experiment} | {} | {quantity} | {unit} | {published} | {measured} | {} | {} |",
+        row.role.name(),
         off(row),
         spread(row)
     )
