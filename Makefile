@@ -29,7 +29,7 @@ help:
 	@echo "              mypy on the package and its stubs"
 	@echo "make lab      highwater-lab: benchmarks, simulated machines, published experiments"
 	@echo "make reproduction"
-	@echo "              the tables of docs/reproduction.md, from committed results"
+	@echo "              the tables and pictures of docs/reproduction.md, from committed results"
 	@echo "make bench    what a page fault costs, beside the kernel's swap on zram (10 minutes)"
 	@echo "make bench-arrays"
 	@echo "              NumPy on 512 MiB in 128 MiB, beside numpy.memmap (3 minutes)"
@@ -72,6 +72,8 @@ install: build
 	install -m 644 README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT \
 	    $(DESTDIR)$(PREFIX)/share/doc/highwater
 	install -m 644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/highwater/docs
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/highwater/docs/reproduction \
+	    docs/reproduction/*.svg
 
 # What is installed, as a tree that works wherever it is unpacked, and as a package of Debian, for
 # systems whose C library is not older than this one.
@@ -195,7 +197,7 @@ demo:
 bench: lab
 	$(HIGHWATER_LAB) bench faults
 
-# The tables of docs/reproduction.md, from committed results.
+# The tables and pictures of docs/reproduction.md, from committed results.
 reproduction: lab
 	$(HIGHWATER_LAB) page docs/reproduction.md --results lab/reproduce/results.json \
 		$(patsubst %,--calibration %,$(wildcard lab/reproduce/calibrations/*.json))

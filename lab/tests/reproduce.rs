@@ -27,6 +27,11 @@ fn what_cannot_be_run_says_what_can() {
         (&["swap-2020", "--scale", "0"], "give a whole number, 1 or more; see"),
         (&["swap-2020", "--plot", "/nonexistent/plot.svg"], "name a file"),
         (&["all", "--plot", "plot.svg"], "name it instead of 'all'"),
+        (&["swap-2020", "--scale", "100000"], "give --scale 32 or less"),
+        (&["all", "--scale", "100000"], "give --scale 64 or less"),
+        (&["all", "--tasks", "16"], "name it instead of 'all'"),
+        (&["kswapd-threads", "--tasks", "16,17"], "use 10, 16, 22, "),
+        (&["swap-2020", "--tasks", "16"], "leave --tasks out"),
         (&["all", "--json", "/dev/null/results"], "give --json a new file"),
     ] {
         let (status, printed) = reproduce(args);

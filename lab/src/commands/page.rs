@@ -1,4 +1,4 @@
-//! `highwater-lab page`: tables of results inside a page of documentation.
+//! `highwater-lab page`: tables and pictures of results inside a page of documentation.
 //!
 //! Exit status: 0, 2 if the page or a source cannot be used.
 
@@ -6,12 +6,14 @@ use super::files::replace;
 use clap::Args;
 use highwater_command::Refusal;
 use highwater_lab::calibrate::Calibration;
-use highwater_lab::page::Sources;
+use highwater_lab::page::{Sources, Written};
 use serde::de::DeserializeOwned;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Write tables of results into a page of documentation, between its markers
+/// Write tables of results into a page of documentation, between its markers, and pictures into a
+/// directory beside it that is named like the page
 #[derive(Debug, Args)]
 pub(crate) struct Page {
     /// The page: Markdown with '<!-- results: NAME -->' or '<!-- calibration: MACHINE -->', and
@@ -39,6 +41,17 @@ fn parsed<T: DeserializeOwned>(path: &Path, by: &str) -> Result<T, Refusal> {
     })
 }
 
+/// Writes the pictures, then the page that shows them.
+fn save(page: &Path, directory: &Path, written: &Written) -> io::Result<()> {
+    if !written.pictures.is_empty() {
+        std::fs::create_dir_all(directory)?;
+    }
+    for (file, svg) in &written.pictures {
+        replace(&directory.join(file), svg)?;
+    }
+    replace(page, &written.page)
+}
+
 impl Page {
     /// Runs the subcommand.
     pub(crate) fn execute(self) -> Result<ExitCode, Refusal> {
@@ -49,11 +62,14 @@ impl Page {
             sources.calibrations.insert(found.machine.clone(), found);
         }
         let shown = self.page.display();
-        let written = sources.write(&text(&self.page)?);
+        let directory = self.page.with_extension("");
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        let written = sources.write(&text(&self.page)?, &name);
         let written = written
             .map_err(|what| Refusal::new(format!("'{shown}', {what}"), "nothing was written"))?;
-        replace(&self.page, &written).map_err(|error| {
-            Refusal::new(format!("'{shown}' cannot be written: {error}"), "make it writable")
+        save(&self.page, &directory, &written).map_err(|error| {
+            let what = format!("'{shown}' or its pictures cannot be written: {error}");
+            Refusal::new(what, "make them writable")
         })?;
         Ok(ExitCode::SUCCESS)
     }

@@ -2,7 +2,7 @@
 //! long the others take.
 
 use highwater_command::{elapsed, say};
-use highwater_lab::reproduce::{Event, Experiment, Results};
+use highwater_lab::reproduce::{Event, Experiment, Options, Results};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use std::sync::Mutex;
@@ -39,12 +39,12 @@ struct Runs {
 
 impl Progress {
     /// A line on a terminal; elsewhere a new line for each run.
-    pub(crate) fn start(experiments: &[&'static Experiment], seeds: u64) -> Progress {
+    pub(crate) fn start(experiments: &[&'static Experiment], options: Options<'_>) -> Progress {
         let before: Results = serde_json::from_str(BEFORE).expect("a test reads it");
         let runs = |experiment: &&'static Experiment| {
             let outcome = before.experiments.get(experiment.name);
             let each = outcome.map(|one| one.seconds / one.runs.max(1) as f64);
-            let all = experiment.runs(seeds);
+            let all = experiment.runs(options);
             Runs { name: experiment.name, all, ended: 0, seconds: 0.0, before: each }
         };
         let bar =

@@ -40,6 +40,10 @@ pub(crate) struct Reproduce {
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = number::<u64>(1..=99))]
     seeds: u64,
+    /// Only rows of these numbers of tasks, of experiments that have several
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+        value_parser = number::<usize>(1..=9999))]
+    tasks: Option<Vec<usize>>,
     /// Also write the results to FILE, beside those of other experiments in it. Figures of runs
     /// that ended are kept in FILE.runs: if it is interrupted, repeat the command to continue
     #[arg(long, value_name = "FILE")]
@@ -71,6 +75,18 @@ fn experiment(name: &str) -> Result<Choice, String> {
     let names: Vec<&str> = names.chain([ALL]).collect();
     let found = reproduce::find(name).map(Choice::One);
     found.ok_or_else(|| format!("use {}", names.join(", ")))
+}
+
+/// Refuses numbers of tasks that no row of an experiment has.
+fn has_rows(experiment: &Experiment, wanted: &[usize]) -> Result<(), Refusal> {
+    let rows = experiment.rows();
+    let Some(missing) = wanted.iter().find(|tasks| !rows.contains(tasks)) else { return Ok(()) };
+    let what = format!("{} has no row of {missing} tasks", experiment.name);
+    let numbers: Vec<String> = rows.iter().map(usize::to_string).collect();
+    Err(match numbers.is_empty() {
+        true => Refusal::new(what, "leave --tasks out: all its runs are of one number of tasks"),
+        false => Refusal::new(what, format!("use {}", numbers.join(", "))),
+    })
 }
 
 /// Results in a file, and the runs that ended for it.
@@ -126,25 +142,35 @@ fn draw(path: &Path, first: File, plots: &[(String, Plot)]) -> Result<(), Refusa
 }
 
 impl Reproduce {
+    /// The experiments to run, if the other options apply to them.
+    fn experiments(&self) -> Result<Vec<&'static Experiment>, Refusal> {
+        let one = |option| {
+            Err(Refusal::new(format!("{option} is of one experiment"), "name it instead of 'all'"))
+        };
+        match self.experiment {
+            Choice::All if self.plot.is_some() => one("--plot"),
+            Choice::All if self.tasks.is_some() => one("--tasks"),
+            Choice::All => Ok(reproduce::published().collect()),
+            Choice::One(experiment) => {
+                has_rows(experiment, self.tasks.as_deref().unwrap_or_default())?;
+                Ok(vec![experiment])
+            }
+        }
+    }
+
     /// Runs the subcommand.
     pub(crate) fn execute(self) -> Result<ExitCode, Refusal> {
-        let experiments: Vec<&Experiment> = match self.experiment {
-            Choice::One(experiment) => vec![experiment],
-            Choice::All if self.plot.is_some() => {
-                return Err(Refusal::new(
-                    "--plot is of one experiment",
-                    "name it instead of 'all'",
-                ));
-            }
-            Choice::All => reproduce::published().collect(),
-        };
+        let experiments = self.experiments()?;
+        let fit = |experiment: &&Experiment| experiment.check(self.scale).map_err(refusal);
+        experiments.iter().try_for_each(fit)?;
         let mut first = self.plot.as_deref().map(create).transpose()?;
         let mut store = self.json.map(Store::open).transpose()?;
         let curves = if first.is_some() { Curves::Plot } else { Curves::Skip };
-        let progress = Progress::start(&experiments, self.seeds);
+        let (scale, seeds, tasks) = (self.scale, self.seeds, self.tasks.as_deref());
+        let options = Options { scale, seeds, tasks, curves, kept: None };
+        let progress = Progress::start(&experiments, options);
         for experiment in experiments {
-            let kept = store.as_ref().map(|store| &store.kept);
-            let options = Options { scale: self.scale, seeds: self.seeds, curves, kept };
+            let options = Options { kept: store.as_ref().map(|store| &store.kept), ..options };
             let result = experiment.reproduce(options, |event| progress.show(experiment, event));
             let reproduced = match result {
                 Ok(reproduced) => reproduced,

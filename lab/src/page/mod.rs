@@ -1,17 +1,19 @@
-//! Tables of results inside a page of documentation, between markers.
+//! Tables and pictures of results inside a page of documentation, between markers.
 //!
 //! ```text
-//! <!-- results: swap-2016 -->              rows of that experiment (tables)
+//! <!-- results: swap-2016 -->              rows of that experiment (tables), and their ratios as a
+//!                                          file of its own beside the page (picture)
 //! <!-- calibration: xeon-48c-2-ramdisks --> costs that its base fixes, and what follows from them
 //! ...                                      replaced
 //! <!-- end -->
 //! ```
 //! A page that is written from results and the results themselves cannot disagree.
 
+mod picture;
 mod tables;
 
 use crate::calibrate::Calibration;
-use crate::reproduce::Results;
+use crate::reproduce::{Outcome, Results};
 use std::collections::BTreeMap;
 
 const RESULTS: &str = "<!-- results: ";
@@ -27,47 +29,71 @@ pub struct Sources {
     pub calibrations: BTreeMap<String, Calibration>,
 }
 
+/// A page, and the pictures that it shows.
+#[derive(Debug, Default, PartialEq)]
+pub struct Written {
+    /// The page.
+    pub page: String,
+    /// SVG files, by their names in the directory of pictures.
+    pub pictures: BTreeMap<String, String>,
+}
+
 impl Sources {
-    /// The page with the text between its markers written anew.
+    /// The page with the text between its markers written anew, and its pictures. `directory` is
+    /// that of the pictures, as seen from the page.
     ///
     /// # Errors
     /// A marker has no end, or names what the sources do not have: its line, and what to do.
-    pub fn write(&self, page: &str) -> Result<String, String> {
-        let mut text = String::new();
+    pub fn write(&self, page: &str, directory: &str) -> Result<Written, String> {
+        let Written { page: mut text, mut pictures } = Written::default();
         let mut lines = page.lines().enumerate();
         while let Some((at, line)) = lines.next() {
             text.push_str(line);
             text.push('\n');
-            let Some(tables) =
-                self.tables(line).map_err(|what| format!("line {}: {what}", at + 1))?
-            else {
-                continue;
-            };
+            let found = self.found(line).map_err(|what| format!("line {}: {what}", at + 1))?;
+            let Some(found) = found else { continue };
             if !lines.by_ref().any(|(_, line)| line == END) {
                 return Err(format!("line {}: no '{END}' follows; add it", at + 1));
             }
+            let tables = match found {
+                Found::Results(name, outcome) => {
+                    let picture = picture::ratios(&outcome.rows).map(|svg| {
+                        let file = format!("{name}.svg");
+                        let path = format!("{directory}/{file}");
+                        pictures.insert(file, svg);
+                        path
+                    });
+                    tables::outcome(outcome, picture.as_deref())
+                }
+                Found::Calibration(found) => tables::calibration(found, &self.results),
+            };
             text.push_str(&format!("{}\n\n{END}\n", tables.trim_end()));
         }
-        Ok(text)
+        Ok(Written { page: text, pictures })
     }
 
-    /// The tables of a marker; `None` for any other line.
-    fn tables(&self, line: &str) -> Result<Option<String>, String> {
+    /// The source that a marker names; `None` for any other line.
+    fn found<'a>(&'a self, line: &'a str) -> Result<Option<Found<'a>>, String> {
         let name = |marker: &str| line.strip_prefix(marker)?.strip_suffix(" -->");
         if let Some(name) = name(RESULTS) {
             let outcome = self.results.experiments.get(name);
             let none =
                 || format!("no results of {name}; run 'highwater-lab reproduce {name} --json'");
-            return outcome.ok_or_else(none).map(|outcome| Some(tables::outcome(outcome)));
+            return outcome.ok_or_else(none).map(|outcome| Some(Found::Results(name, outcome)));
         }
         if let Some(name) = name(CALIBRATION) {
             let found = self.calibrations.get(name);
             let none = || format!("no calibration of {name}; run 'highwater-lab calibrate {name}'");
-            let known = &self.results;
-            return found.ok_or_else(none).map(|found| Some(tables::calibration(found, known)));
+            return found.ok_or_else(none).map(|found| Some(Found::Calibration(found)));
         }
         Ok(None)
     }
+}
+
+/// What stands between a marker and its end.
+enum Found<'a> {
+    Results(&'a str, &'a Outcome),
+    Calibration(&'a Calibration),
 }
 
 #[cfg(test)]
@@ -75,7 +101,7 @@ mod tests {
     use super::*;
     use crate::calibrate::{CostRange, Prediction, Residual};
     use crate::machines;
-    use crate::reproduce::{Outcome, Role, Row, Verdict};
+    use crate::reproduce::{Role, Row, Verdict};
     use highwater_sim::Machine;
 
     const CALIBRATED: &str =
@@ -91,9 +117,18 @@ mod tests {
                 .expect("sound"),
             calibrations: [(found.machine.clone(), found)].into(),
         };
-        let written = sources.write(page).expect("all markers have sources");
-        assert!(written == page, "run 'make reproduction': docs/reproduction.md is older");
+        let written = sources.write(page, "reproduction").expect("all markers have sources");
+        assert!(written.page == page, "run 'make reproduction': docs/reproduction.md is older");
         assert!(page.contains(CALIBRATION));
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reproduction");
+        let files = std::fs::read_dir(directory).expect("pictures");
+        let committed = files.map(|file| {
+            let path = file.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            (name, std::fs::read_to_string(path).expect("text"))
+        });
+        let committed: BTreeMap<String, String> = committed.collect();
+        assert!(written.pictures == committed, "run 'make reproduction': a picture is older");
     }
 
     /// The machine's file says of each cost what the committed calibration found.
@@ -162,25 +197,34 @@ mod tests {
     #[test]
     fn text_between_markers_is_replaced_and_other_text_stays() {
         let page = "# Head\n<!-- results: one -->\nold\n<!-- end -->\ntext\n";
-        let written = sources().write(page).expect("sound");
+        let all = sources().write(page, "pictures").expect("sound");
+        let written = &all.page;
         assert!(written.starts_with("# Head\n<!-- results: one -->\n"), "{written}");
         assert!(written.ends_with("\n\n<!-- end -->\ntext\n") && !written.contains("old"));
         assert!(
             written.contains("| one | speed | 1.500 | 1.600 | +6.7 % | +10.0 | met |"),
             "{written}"
         );
-        assert_eq!(sources().write(&written).as_deref(), Ok(written.as_str()), "again");
+        assert_eq!(sources().write(written, "pictures").as_ref(), Ok(&all), "again");
+        let link = "published beside measured](pictures/one.svg)\n";
+        assert!(written.contains(link), "{written}");
+        let verdicts = "Of 1 published changes 1 are met, 0 within 25 %, 0 not met.\n";
+        assert!(written.contains(verdicts), "{written}");
+        assert_eq!(all.pictures.keys().collect::<Vec<_>>(), ["one.svg"]);
     }
 
     #[test]
     fn a_calibration_has_intervals_beside_published_ratios() {
         let page = "<!-- calibration: small -->\n<!-- end -->\n";
-        let written = sources().write(page).expect("sound");
+        let written = sources().write(page, "pictures").expect("sound").page;
         assert!(
             written.contains("| `costs.fault` | 5 | 1 to 100 | 2 to 90 | not fixed |"),
             "{written}"
         );
-        assert!(written.contains("| one: speed | 1.600 | 1.400 to 1.700 | 1.500 |"), "{written}");
+        assert!(
+            written.contains("| one: speed | 1.600 | 1.400 to 1.700 | 1.500 | met |"),
+            "{written}"
+        );
     }
 
     #[test]
@@ -190,7 +234,7 @@ mod tests {
             ("<!-- calibration: two -->\n<!-- end -->\n", "line 1: no calibration of two"),
             ("<!-- results: one -->\n", "no '<!-- end -->' follows"),
         ] {
-            let error = sources().write(page).expect_err("it cannot be written");
+            let error = sources().write(page, "pictures").expect_err("it cannot be written");
             assert!(error.contains(expected), "{error}");
         }
     }

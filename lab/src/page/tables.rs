@@ -1,12 +1,13 @@
 //! Results and calibrations as tables of Markdown.
 
 use crate::calibrate::{Calibration, CostRange};
-use crate::reproduce::{Outcome, Results, Role, Row, Scale};
+use crate::reproduce::{Outcome, Results, Role, Row, Scale, Verdict};
 use highwater_command::value;
 use std::fmt::Write;
 
-/// An experiment: conditions, values, changes, orders.
-pub(super) fn outcome(outcome: &Outcome) -> String {
+/// An experiment: verdicts in numbers, with the picture in this file if there is one; conditions,
+/// values, changes, orders.
+pub(super) fn outcome(outcome: &Outcome, picture: Option<&str>) -> String {
     let seeds = match outcome.seeds {
         1 => "One run each, seed 1".into(),
         seeds => format!("Medians of {seeds} seeds"),
@@ -15,8 +16,14 @@ pub(super) fn outcome(outcome: &Outcome) -> String {
     let conditions = table(&["conditions"], &conditions.collect::<Vec<_>>());
     let rows = |keep: fn(&Row) -> bool| outcome.rows.iter().filter(move |row| keep(row));
     let values: Vec<&Row> = rows(|row| matches!(row.role, Role::Base | Role::Improved)).collect();
+    let verdicts = verdicts(&outcome.rows);
+    let shown = picture.map_or_else(String::new, |file| {
+        format!("![Ratios of improved to base: published beside measured]({file})\n")
+    });
     let parts = [
-        format!("{seeds}; {} runs, {:.0} s:\n\n{conditions}", outcome.runs, outcome.seconds),
+        format!("{seeds}; {} runs, {:.0} s.\n{verdicts}\n", outcome.runs, outcome.seconds),
+        shown,
+        conditions,
         one_by_one(&values),
         by_tasks(&values),
         changes(&rows(|row| row.role == Role::Change).collect::<Vec<_>>()),
@@ -25,11 +32,23 @@ pub(super) fn outcome(outcome: &Outcome) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
+/// How many published changes have which verdict.
+fn verdicts(rows: &[Row]) -> String {
+    let count = |verdict| rows.iter().filter(|row| row.verdict == Some(verdict)).count();
+    match [Verdict::Met, Verdict::Near, Verdict::NotMet].map(count) {
+        [0, 0, 0] => "No change was published.".into(),
+        [met, near, not] => format!(
+            "Of {} published changes {met} are met, {near} within 25 %, {not} not met.",
+            met + near + not
+        ),
+    }
+}
+
 /// Values without numbers of tasks, a line each.
 fn one_by_one(rows: &[&Row]) -> String {
     let lines: Vec<String> =
         rows.iter().filter(|row| row.tasks.is_none()).map(|row| line(row)).collect();
-    let head = ["variant", "quantity", "unit", "published", "measured", "off", "spread"];
+    let head = ["variant", "role", "quantity", "unit", "published", "measured", "off", "spread"];
     table(&head, &lines)
 }
 
@@ -37,7 +56,8 @@ fn line(row: &Row) -> String {
     let Row { experiment, quantity, unit, .. } = row;
     let (published, measured) = both(row);
     format!(
-        "| {experiment} | {quantity} | {unit} | {published} | {measured} | {} | {} |",
+        "| {experiment} | {} | {quantity} | {unit} | {published} | {measured} | {} | {} |",
+        row.role.name(),
         off(row),
         spread(row)
     )
@@ -140,14 +160,15 @@ pub(super) fn calibration(found: &Calibration, results: &Results) -> String {
         table(&["base value", "unit", "published", "best fit", "residual"], &residuals)
     );
     let predictions = found.predictions.iter().map(|of| {
-        let published =
-            ratio(results, &of.change).map_or("-".into(), |ratio| format!("{ratio:.3}"));
+        let published = ratio(results, &of.change);
+        let verdict = published.map_or("-", |ratio| Verdict::of(ratio, of.best).name());
+        let published = published.map_or("-".into(), |ratio| format!("{ratio:.3}"));
         format!(
-            "| {} | {:.3} | {:.3} to {:.3} | {published} |",
+            "| {} | {:.3} | {:.3} to {:.3} | {published} | {verdict} |",
             of.change, of.best, of.least, of.most
         )
     });
-    let head = ["improved / base", "predicted", "interval", "published"];
+    let head = ["improved / base", "predicted", "interval", "published", "verdict"];
     let predictions: Vec<String> = predictions.collect();
     text + "\n" + &table(&head, &predictions)
 }

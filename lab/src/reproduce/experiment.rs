@@ -3,11 +3,12 @@
 use super::options::{Curves, Event, Options};
 use super::rows::Row;
 use super::runs::Measured;
-use super::study::{Known, Latency, Presentation, Study};
+use super::study::{Known, Latency, Presentation, Study, Tasks};
 use crate::report::latency::LatencyBucket;
 use crate::report::plot::Plot;
 use crate::report::simulation;
-use crate::simulate::RunError;
+use crate::simulate::{BadSetting, RunError};
+use std::collections::BTreeSet;
 
 /// A published experiment.
 #[derive(Debug)]
@@ -45,11 +46,28 @@ impl Experiment {
     }
 
     /// How many simulations it takes, without those for plots.
-    pub fn runs(&self, seeds: u64) -> usize {
+    pub fn runs(&self, options: Options<'_>) -> usize {
         let runs = |study: &Study| -> usize {
-            study.variants.iter().map(|variant| study.tasks_of(variant).len()).sum()
+            study.variants.iter().map(|variant| study.rows_of(variant, options).len()).sum()
         };
-        self.studies.iter().map(runs).sum::<usize>() * seeds.max(1) as usize
+        self.studies.iter().map(runs).sum::<usize>() * options.seeds.max(1) as usize
+    }
+
+    /// The numbers of tasks of its rows, ascending; none if all runs of a study have the same.
+    pub fn rows(&self) -> BTreeSet<usize> {
+        let studies = self.studies.iter().filter(|study| study.tasks == Tasks::PerRow);
+        let variants = studies.flat_map(|study| study.variants.iter().map(move |of| (study, of)));
+        variants.flat_map(|(study, variant)| study.tasks_of(variant)).collect()
+    }
+
+    /// Checks that all studies fit into this machine's memory as it is now, without running them.
+    ///
+    /// # Errors
+    /// One does not fit: the option of `reproduce` that helps.
+    pub fn check(&self, scale: Option<u64>) -> Result<(), BadSetting> {
+        self.studies.iter().try_for_each(|study| study.fits(scale).map(drop)).map_err(|bad| {
+            BadSetting { what: format!("{} {}", self.name, bad.what), remedy: bad.remedy }
+        })
     }
 
     /// Runs all studies.
@@ -63,8 +81,11 @@ impl Experiment {
     ) -> Result<Reproduced, RunError> {
         let mut all = Reproduced::default();
         for study in self.studies {
-            let scale = options.scale.map_or_else(|| study.scale(), Ok).map_err(RunError::Setup)?;
+            let scale = study.fits(options.scale).map_err(RunError::Setup)?;
             let measured = study.measure(scale, options, &progress)?;
+            if measured.is_empty() {
+                continue;
+            }
             for figures in measured.iter().flat_map(|measured| &measured.runs) {
                 all.runs += 1;
                 all.seconds += figures.cost.real_seconds;
@@ -82,7 +103,10 @@ impl Experiment {
                     let mut left = measured.into_iter();
                     let mut done: Vec<Vec<Measured>> = Vec::new();
                     for variant in study.variants {
-                        let runs = study.tasks_of(variant).len();
+                        let runs = study.rows_of(variant, options).len();
+                        if runs == 0 {
+                            continue;
+                        }
                         done.push(left.by_ref().take(runs).collect());
                         let heading = heading(&done[done.len() - 1], simulation::Tasks::Several);
                         all.conditions.push(format!("{}: {heading}", variant.name));

@@ -65,4 +65,6 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
 }
 
 #[cfg(test)]
+mod bounds;
+#[cfg(test)]
 mod tests;

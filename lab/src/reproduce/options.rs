@@ -9,6 +9,8 @@ pub struct Options<'a> {
     pub scale: Option<u64>,
     /// Runs of each variant, with seeds 1, 2, ...; rows have the medians.
     pub seeds: u64,
+    /// Numbers of tasks of which rows are run, where there are several; `None` for all.
+    pub tasks: Option<&'a [usize]>,
     /// Whether to make plots, from runs with the first seed.
     pub curves: Curves,
     /// Where figures of runs are kept; `None` for nowhere.

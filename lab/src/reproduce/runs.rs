@@ -7,6 +7,7 @@ use crate::machines;
 use crate::report::simulation::SimulationFigures;
 use crate::simulate::{self, BadSetting, RunError, Settings};
 use highwater_sim::Traced;
+use std::slice;
 use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Instant;
@@ -55,7 +56,7 @@ pub(super) struct Point {
 }
 
 impl Study {
-    /// Runs all variants with all their numbers of tasks, in order. Runs of a sweep share nothing,
+    /// Runs all variants with their numbers of tasks, in order. Runs of a sweep share nothing,
     /// and go side by side.
     pub(super) fn measure(
         &self,
@@ -63,7 +64,8 @@ impl Study {
         options: Options<'_>,
         progress: &(impl Fn(Event<'_>) + Sync),
     ) -> Result<Vec<Measured>, RunError> {
-        let of = |variant| self.tasks_of(variant).into_iter().map(move |tasks| (variant, tasks));
+        let of =
+            |variant| self.rows_of(variant, options).into_iter().map(move |tasks| (variant, tasks));
         let all: Vec<(&'static Variant, usize)> = self.variants.iter().flat_map(of).collect();
         let results: Vec<OnceLock<_>> = all.iter().map(|_| OnceLock::new()).collect();
         let left = Mutex::new(all.iter().zip(&results));
@@ -102,7 +104,11 @@ impl Study {
             let figures = match options.kept {
                 Some(kept) => kept.run(&experiment),
                 None => simulate::run(&experiment).map(|done| done.figures),
-            }?;
+            };
+            let figures = figures.map_err(|error| match error {
+                RunError::Setup(bad) => RunError::Setup(self.refused(bad, scale)),
+                other => other,
+            })?;
             progress(Event::Ended { seconds: began.elapsed().as_secs_f64() });
             Ok(figures)
         };
@@ -110,18 +116,32 @@ impl Study {
         Ok(Measured { variant, tasks, runs })
     }
 
-    /// The first scale that fits into this machine's memory.
-    pub(super) fn scale(&self) -> Result<u64, BadSetting> {
+    /// The scale that is asked for, else the first of its own that fits into this machine's memory.
+    ///
+    /// # Errors
+    /// None fits: why not, and which option of `reproduce` helps.
+    pub(super) fn fits(&self, wanted: Option<u64>) -> Result<u64, BadSetting> {
         let tasks = self.tasks_of(self.base())[0];
         let mut last = None;
-        for scale in self.scales {
-            let point = Point { tasks, scale: *scale, seed: 1 };
+        for &scale in wanted.as_ref().map_or(self.scales, slice::from_ref) {
+            let point = Point { tasks, scale, seed: 1 };
             match self.at(self.base(), point).and_then(|run| simulate::check(&run)) {
-                Ok(()) => return Ok(*scale),
-                Err(bad) => last = Some(bad),
+                Ok(()) => return Ok(scale),
+                Err(bad) => last = Some(self.refused(bad, scale)),
             }
         }
         Err(last.expect("a study has a scale"))
+    }
+
+    /// A study's settings are sound, so one that is refused does not fit at this scale.
+    pub(super) fn refused(&self, bad: BadSetting, scale: u64) -> BadSetting {
+        let what = format!("on {} at scale {scale}: {}", self.machine, bad.what);
+        let most = *self.scales.iter().max().expect("a study has a scale");
+        let remedy = match scale > most {
+            true => format!("give --scale {most} or less"),
+            false => "give a larger --scale N".into(),
+        };
+        BadSetting { what, remedy }
     }
 
     /// A simulation of a variant.

@@ -7,6 +7,7 @@
 //!   \- Presentation: Comparison, Sweep or Matrix: order of rows, changes, plots
 //! ```
 
+use super::options::Options;
 use super::published::Table;
 use super::rows::{Role, ratio};
 use crate::report::simulation::SimulationFigures;
@@ -195,6 +196,15 @@ impl Study {
                 variant.table().rows().map(number).collect()
             }
         }
+    }
+
+    /// Those of them that are asked for.
+    pub(super) fn rows_of(&self, variant: &Variant, options: Options<'_>) -> Vec<usize> {
+        let is_wanted = |tasks: &usize| match (self.tasks, options.tasks) {
+            (Tasks::PerRow, Some(wanted)) => wanted.contains(tasks),
+            (Tasks::PerRow, None) | (Tasks::Fixed(_), _) => true,
+        };
+        self.tasks_of(variant).into_iter().filter(is_wanted).collect()
     }
 
     /// The published value of a quantity, if there is one.

@@ -146,7 +146,7 @@ const OUT: Study = Study {
     ],
 };
 
-pub(super) const IN: Study = Study {
+const IN: Study = Study {
     machine: MACHINE,
     workload: Workload::Pmbench,
     tasks: Tasks::Fixed(8),

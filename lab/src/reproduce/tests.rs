@@ -70,7 +70,7 @@ const BASE: Variant = Variant {
 };
 
 fn options(scale: Option<u64>, seeds: u64, curves: Curves) -> Options<'static> {
-    Options { scale, seeds, curves, kept: None }
+    Options { scale, seeds, tasks: None, curves, kept: None }
 }
 
 #[test]
@@ -196,31 +196,19 @@ fn assert_known(study: &Study) {
     }
 }
 
-/// A quantity of a study's base and of a variant, on a small part of the machine.
-fn measured(study: &Study, variant: &str, quantity: &str) -> [f64; 2] {
-    let quantity = study.quantities.iter().find(|q| q.name == quantity).expect(quantity);
-    let by_name = |name: &str| study.variants.iter().find(|v| v.name == name).expect("a variant");
-    let tasks = study.tasks_of(study.base())[0];
-    let once = options(None, 1, Curves::Skip);
-    let run = |variant| study.runs(variant, tasks, 256, once, &|_| ()).expect("a small run");
-    [study.base(), by_name(variant)].map(|variant| run(variant).first(quantity))
-}
-
+/// `all` is refused before its first run, not in the middle.
 #[test]
-fn swapping_out_is_faster_with_divided_locks() {
-    let out = &swap_2016::EXPERIMENT.studies[0];
-    for variant in ["swap-2016-tags", "swap-2016-all"] {
-        let [base, improved] = measured(out, variant, "swap-out throughput");
-        assert!(improved > base, "{variant}: {base} -> {improved} GB/s");
-    }
-}
-
-#[test]
-fn a_page_is_back_sooner_with_divided_locks() {
-    let settings = &["set=2", "read_percent=100", "pattern=uniform", "warm_up=0.1"];
-    let study = Study { time: Some(Nanos(50_000_000)), settings, ..swap_2016::IN };
-    let [base, improved] = measured(&study, "swap-2016-all", "fault latency, median");
-    assert!(improved < base, "{base} -> {improved} us");
+fn what_does_not_fit_names_the_option_that_helps() {
+    let study = &swap_2020::EXPERIMENT.studies[0];
+    let remedy = |scale| {
+        let bad = simulate::BadSetting { what: "it is large".into(), remedy: "--set".into() };
+        study.refused(bad, scale).remedy
+    };
+    assert_eq!(remedy(1), "give a larger --scale N");
+    assert_eq!(remedy(64), "give --scale 32 or less");
+    let refused = swap_2020::EXPERIMENT.check(Some(1 << 20)).expect_err("it is too small");
+    assert!(refused.what.starts_with("swap-2020 on xeon-48c-2-ramdisks at scale 1048576: "));
+    assert_eq!(TINY.check(None), Ok(()), "at the second of its scales");
 }
 
 #[test]
@@ -289,6 +277,9 @@ fn a_sweep_has_its_published_values_beside_it() {
             row("two", "throughput, peak", change, Some(1.0), 1.0),
         ]
     );
+    let wanted = Options { tasks: Some(&[4]), ..options(None, 1, Curves::Skip) };
+    let some = experiment.reproduce(wanted, |_| ()).expect("small runs");
+    assert_eq!((some.runs, experiment.runs(wanted)), (2, 2), "one of each variant");
     let [(suffix, plot)] = &reproduced.plots[..] else { panic!("one quantity is plotted") };
     let names: Vec<_> = plot.series.iter().map(|series| series.name.as_str()).collect();
     assert_eq!(
