@@ -88,7 +88,7 @@ fn redis(socket: &Path) -> Command {
 
 fn nbdkit(socket: &Path, mib: u64) -> Command {
     let mut command = Command::new("nbdkit");
-    command.args(["--foreground", "--unix"]).arg(socket);
+    command.args(["--foreground", "--threads", "1", "--unix"]).arg(socket);
     command.args(["memory", &format!("size={mib}M")]);
     command
 }
