@@ -30,7 +30,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Counters of the report that are summed up.
-const COUNTERS: [(&str, &str); 8] = [
+const COUNTERS: [(&str, &str); 9] = [
+    ("/processes", "processes"),
     ("/faults_minor", "minor faults"),
     ("/faults_major", "major faults"),
     ("/vmstat/pswpout", "pages swapped out"),
@@ -40,6 +41,9 @@ const COUNTERS: [(&str, &str); 8] = [
     ("/vmstat/replica_single_writes", "pages written to one replica only"),
     ("/vmstat/replica_second_reads", "reads made again from the other replica"),
 ];
+
+/// What the last line of a storm ends with, behind their number.
+const OPERATIONS: &str = " operations";
 
 /// Run real programs in too little memory, and disturb them.
 #[derive(Args)]
@@ -105,6 +109,8 @@ fn one(
     let mut wrong = ended.faults.clone();
     let (mut reasons, mut killed) = (Vec::new(), 0);
     for (i, program) in plan.programs.iter().enumerate() {
+        let errors = read_text(&dir.join(format!("{i}.err")));
+        sums.add_operations(&errors);
         let judgement = judged(plan, i, program, inputs, &ended, &dir)?;
         let name = program.kind.name();
         match judgement {
@@ -148,11 +154,16 @@ fn judged(
     dir: &Path,
 ) -> Result<Judgement, Trouble> {
     let file = |end: &str| fs::read(dir.join(format!("{i}.{end}"))).unwrap_or_default();
-    let text = |end: &str| String::from_utf8_lossy(&file(end)).into_owned();
+    let text = |end: &str| read_text(&dir.join(format!("{i}.{end}")));
     let (status, output, errors) = (text("status").trim().parse().ok(), file("out"), text("err"));
     let end = End { status, output: &output, errors: &errors };
     let done = Done { faults: plan.swap.faults, acts: &ended.done };
     Ok(judge::judge(&end, inputs.expected(program)?, done))
+}
+
+/// The text of a file; empty if it is not there.
+fn read_text(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
 /// A run in a line.
@@ -198,6 +209,13 @@ impl Sums {
             let number = report.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
             *self.counters.entry(name).or_default() += number;
         }
+    }
+
+    /// Adds the operations of a storm that ended well, each of which checks up to 64 pages.
+    fn add_operations(&mut self, errors: &str) {
+        let number = errors.lines().last().and_then(|line| line.strip_suffix(OPERATIONS));
+        let number = number.and_then(|number| number.parse().ok()).unwrap_or(0);
+        *self.counters.entry("operations of storms").or_default() += number;
     }
 }
 
