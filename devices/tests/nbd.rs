@@ -331,6 +331,25 @@ fn an_export_that_somebody_uses_or_that_holds_data_is_refused() {
     }
 }
 
+/// A server that was stopped carries out what a session had sent that has ended meanwhile.
+#[test]
+fn a_label_that_is_written_late_is_of_nobody() {
+    let Some(server) = Server::of_file(&[]) else { return };
+    let file = File::options().write(true).open(server.path("swap")).unwrap();
+    let label = |beat: u8| file.write_all_at(&[&b"Highwater swap 1"[..], &[beat]].concat(), 0);
+    label(1).unwrap();
+    let opened = thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_secs(1));
+            label(2).unwrap();
+            thread::sleep(Duration::from_millis(300));
+            label(3).unwrap();
+        });
+        server.try_open(&server.spec())
+    });
+    assert_eq!(opened, Ok(()));
+}
+
 #[test]
 fn what_cannot_be_opened_says_why() {
     let Some(mut server) = Server::start(MEMORY) else { return };

@@ -313,3 +313,26 @@ fn a_device_that_fails_is_waited_for_once() {
         assert_eq!(Pins.load(&manager, space, Vpn(page), 0), Ok(page + 1));
     }
 }
+
+/// Writes are tried for some pages of a round, not for all of memory: each may take long to fail.
+#[test]
+fn a_device_that_fails_is_not_asked_for_every_page() {
+    const FRAMES: u64 = 4096;
+    /// Rounds of an allocation, and runs that are tried in each.
+    const TRIES: u64 = 16 * 16;
+    let _watchdog = beat("failing writes of much memory", 0);
+    let injected = Arc::new(Faults::default());
+    let device = common::memory(8192, Latency::Asynchronous, &injected);
+    let platform = Os::new(Bytes::of_pages(FRAMES), vec![device]).expect("an arena");
+    let manager = Manager::start(platform, Config::default()).expect("threads");
+    let space = manager.add_space(8192).expect("a space");
+    injected.set(FaultKind::Write, common::percent(100));
+    let there = write_all(&manager, space, 0..8192);
+    assert!(there <= FRAMES, "{there} pages are in memory, and none is written");
+    for page in there..there + 5 {
+        let failed = Pins.store(&manager, space, Vpn(page), 0, 1);
+        assert_eq!(failed, Err(FaultError::OutOfMemory));
+        let shortage = manager.inspect().stats.shortage().expect("memory was short");
+        assert!((1..=TRIES).contains(&shortage.write_errors), "{shortage:?}");
+    }
+}

@@ -1,10 +1,11 @@
 //! What one run of the soak does, drawn from its seed: programs, settings, disturbances.
 //!
 //! ```text
-//! Plan = programs x settings x faults of the swap file x disturbances
+//! Plan = programs x settings x swap devices (swap.rs) x disturbances
 //! ```
 
 use super::programs::{Kind, Program};
+use super::swap::{Faults, Swap};
 use fastrand::Rng;
 use std::mem;
 use std::ops::RangeInclusive;
@@ -24,29 +25,8 @@ pub(super) struct Plan {
     pub(super) programs: Vec<Program>,
     /// Options of `highwater run`, but for `--swap` and `--name`.
     pub(super) options: Vec<String>,
-    /// Values of `--swap`; `DIR` stands for the directory of the run.
-    pub(super) swap: Vec<String>,
-    pub(super) server: Option<Server>,
-    pub(super) faults: Faults,
+    pub(super) swap: Swap,
     pub(super) disturbances: Vec<Disturbance>,
-}
-
-/// A server of swap, for this run only; its socket is in the directory of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Server {
-    Redis,
-    /// nbdkit, with an export of so many MiB.
-    Nbd(u64),
-}
-
-/// What the faults of the swap device may do to a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Faults {
-    None,
-    /// Transfers are slow, writes fail now and then: no program may notice.
-    Borne,
-    /// Reads fail, or writes are lost: a program may end with one line.
-    Fatal,
 }
 
 /// What is done to the session, some time after the one before.
@@ -66,12 +46,23 @@ pub(super) enum Act {
     RemoveSwap,
     /// SIGSTOP for a process, and SIGCONT later.
     Stop,
-    /// SIGSTOP for the server of swap, and SIGCONT later.
-    StopServer,
+    /// SIGSTOP for the server of this number, and SIGCONT later.
+    StopServer(usize),
+    /// The server of this number is gone for good: another device has the same pages.
+    LoseServer(usize, Loss),
     /// SIGKILL for a process of the session.
     Kill,
     /// SIGKILL for `highwater run` itself: the programs go on.
     KillRun,
+}
+
+/// How a server is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// SIGKILL: its connections end.
+    Killed,
+    /// SIGSTOP: it accepts connections, and does not answer.
+    Hung,
 }
 
 impl Plan {
@@ -81,17 +72,17 @@ impl Plan {
         let programs: Vec<Program> = (0..count).map(|_| program(&mut random)).collect();
         let need: u64 = programs.iter().map(|program| program.mib).sum();
         let own = OWN_MIB * count as u64;
-        let Swap { specs: swap, faults, server } = swap(&mut random, need.max(32) * SWAP_TIMES);
+        let swap = Swap::draw(&mut random, need.max(32) * SWAP_TIMES);
         // Swap in memory counts towards --memory: with less than is needed few pages would be left,
         // and a program that goes through all of its memory would take hours. A tier leaves half.
         let is_memory = |spec: &String| spec.starts_with("ram:") || spec.starts_with("zram:");
-        let in_memory = swap.iter().any(is_memory);
+        let in_memory = swap.specs.iter().any(is_memory);
         let percent = if in_memory { 100..=150 } else { 25..=110 };
         let (mut options, budget_mib) = budget(&mut random, need, percent, own);
-        settings(&mut random, server, &mut options);
+        settings(&mut random, &swap, &mut options);
         let change = if in_memory { 100..=180 } else { 50..=180 };
-        let disturbances = disturbances(&mut random, budget_mib, change, server);
-        Plan { seed, programs, options, swap, server, faults, disturbances }
+        let disturbances = disturbances(&mut random, budget_mib, change, &swap);
+        Plan { seed, programs, options, swap, disturbances }
     }
 
     pub(super) fn kills(&self) -> usize {
@@ -123,7 +114,7 @@ fn budget(
     }
 }
 
-fn settings(random: &mut Rng, server: Option<Server>, options: &mut Vec<String>) {
+fn settings(random: &mut Rng, swap: &Swap, options: &mut Vec<String>) {
     let mut set = |chance: f64, name: &str, values: &[&str]| {
         if random.f64() < chance {
             let value = values[random.usize(..values.len())];
@@ -131,8 +122,9 @@ fn settings(random: &mut Rng, server: Option<Server>, options: &mut Vec<String>)
         }
     };
     set(0.5, "--kswapd", &["auto", "2", "4"]);
-    // Pages on a server are always sealed.
-    set(if server.is_none() { 0.2 } else { 0.0 }, "--seal", &["off"]);
+    // Pages on a server are always sealed, and only the seal notices that a page was lost.
+    let may_be_unsealed = swap.servers.is_empty() && swap.faults == Faults::None;
+    set(if may_be_unsealed { 0.2 } else { 0.0 }, "--seal", &["off"]);
     set(0.3, "--large-pages", &["on"]);
     set(0.2, "--malloc", &["large"]);
     set(0.3, "--map-files", &["read"]);
@@ -142,63 +134,11 @@ fn settings(random: &mut Rng, server: Option<Server>, options: &mut Vec<String>)
     }
 }
 
-/// Swap devices.
-struct Swap {
-    specs: Vec<String>,
-    faults: Faults,
-    server: Option<Server>,
-}
-
-impl From<String> for Swap {
-    fn from(spec: String) -> Swap {
-        Swap { specs: vec![spec], faults: Faults::None, server: None }
-    }
-}
-
-fn swap(random: &mut Rng, mib: u64) -> Swap {
-    let dir = format!("dir:DIR:{mib}M");
-    let one = Swap::from;
-    let flaky = |list: String, faults| Swap { faults, ..one(format!("flaky:{list}+{dir}")) };
-    let on = |server, spec: String| Swap { server: Some(server), ..one(spec) };
-    let tier = if random.bool() { format!("tier:zram:{}M+", mib / 16) } else { String::new() };
-    match random.u64(..14) {
-        0..4 => one(dir),
-        4 => one(format!("file:DIR/swapfile:{mib}M")),
-        5 => one(format!("ram:{mib}M")),
-        6 => one(format!("zram:{mib}M")),
-        7 => one(format!("zram:{mib}M:zstd")),
-        8 => one(format!("tier:zram:{}M+{dir}", mib / 16)),
-        9 => {
-            let first = format!("zram:{}M,priority=5", mib / 16);
-            Swap { specs: vec![first, dir.clone()], ..one(dir) }
-        }
-        10 => flaky(borne(random), Faults::Borne),
-        11 => flaky(fatal(random), Faults::Fatal),
-        12 => on(Server::Redis, format!("{tier}redis+unix:DIR/server:{mib}M")),
-        _ => on(Server::Nbd(mib), format!("{tier}nbd+unix:DIR/server:{mib}M")),
-    }
-}
-
-fn borne(random: &mut Rng) -> String {
-    let seed = random.u64(..1000);
-    match random.u64(..3) {
-        0 => format!("delay=50,seed={seed}"),
-        1 => format!("write=150,seed={seed}"),
-        _ => format!("write=100,delay=20,seed={seed}"),
-    }
-}
-
-fn fatal(random: &mut Rng) -> String {
-    let (seed, after) = (random.u64(..1000), random.u64(..5000));
-    let kind = ["read=5", "lost=5", "short=5", "read=once", "read=2,write=100,short=2,delay=20"];
-    format!("{},after={after},seed={seed}", kind[random.usize(..kind.len())])
-}
-
 fn disturbances(
     random: &mut Rng,
     budget_mib: Option<u64>,
     change: RangeInclusive<u64>,
-    server: Option<Server>,
+    swap: &Swap,
 ) -> Vec<Disturbance> {
     let count = random.usize(..12);
     // Few runs: what is killed early does little.
@@ -212,13 +152,28 @@ fn disturbances(
         11 => Act::AddSwap,
         12 => Act::RemoveSwap,
         13..15 => Act::Stop,
-        15 | 16 if server.is_some() => Act::StopServer,
+        15 | 16 if !swap.servers.is_empty() => stop_of_server(random, swap),
         17 if mem::take(&mut kills_run) => Act::KillRun,
         18 | 19 if mem::take(&mut kills) => Act::Kill,
         _ => Act::Stop,
     };
-    let mut next = |_| Disturbance { after_millis: random.u64(20..=900), act: of(random) };
-    (0..count).map(&mut next).collect()
+    let next = |random: &mut Rng, act| Disturbance { after_millis: random.u64(20..=900), act };
+    let mut list: Vec<Disturbance> = Vec::new();
+    for _ in 0..count {
+        let act = of(random);
+        list.push(next(random, act));
+    }
+    if let Some(server) = swap.mortal {
+        let loss = if random.bool() { Loss::Killed } else { Loss::Hung };
+        let lost = next(random, Act::LoseServer(server, loss));
+        list.insert(random.usize(..=list.len()), lost);
+    }
+    list
+}
+
+/// If a server is to be lost, the other replica must not have been given up before.
+fn stop_of_server(random: &mut Rng, swap: &Swap) -> Act {
+    Act::StopServer(swap.mortal.unwrap_or_else(|| random.usize(..swap.servers.len())))
 }
 
 impl Plan {
@@ -240,13 +195,35 @@ mod tests {
     fn all_acts_and_faults_are_drawn() {
         let plans: Vec<Plan> = (0..1000).map(Plan::of).collect();
         for faults in [Faults::None, Faults::Borne, Faults::Fatal] {
-            assert!(plans.iter().any(|plan| plan.faults == faults), "{faults:?}");
+            assert!(plans.iter().any(|plan| plan.swap.faults == faults), "{faults:?}");
         }
-        let last = [Act::StopServer, Act::Kill, Act::KillRun];
-        for act in [Act::AddSwap, Act::RemoveSwap, Act::Stop].into_iter().chain(last) {
-            let has = |plan: &Plan| plan.disturbances.iter().any(|it| it.act == act);
-            assert!(plans.iter().any(has), "{act:?}");
+        let of_servers = [0, 1].into_iter().flat_map(|server| {
+            let lost = [Loss::Killed, Loss::Hung].map(|loss| Act::LoseServer(server, loss));
+            lost.into_iter().chain([Act::StopServer(server)])
+        });
+        let others = [Act::AddSwap, Act::RemoveSwap, Act::Stop, Act::Kill, Act::KillRun];
+        for act in others.into_iter().chain(of_servers) {
+            assert!(plans.iter().any(|plan| has(plan, act)), "{act:?}");
         }
         assert!(plans.iter().all(|plan| plan.kills() <= 1));
+    }
+
+    fn has(plan: &Plan, act: Act) -> bool {
+        plan.disturbances.iter().any(|it| it.act == act)
+    }
+
+    #[test]
+    fn the_other_replica_of_a_server_that_is_lost_stays_in_use() {
+        let plans = (0..2000).map(Plan::of).filter(|plan| plan.swap.mortal.is_some());
+        let (mut alone, mut tiers) = (0, 0);
+        for plan in plans {
+            let (spec, server) = (&plan.swap.specs[0], plan.swap.mortal.unwrap());
+            let other = 1 - server;
+            let gone = [Act::StopServer(other), Act::LoseServer(other, Loss::Hung)];
+            assert!(gone.into_iter().all(|act| !has(&plan, act)), "{plan:?}");
+            assert!(spec.contains("replicate:") && plan.swap.faults == Faults::None, "{plan:?}");
+            *(if spec.starts_with("tier:") { &mut tiers } else { &mut alone }) += 1;
+        }
+        assert!(alone > 50 && tiers > 50, "{alone} {tiers}");
     }
 }

@@ -1,6 +1,7 @@
 //! Whether a program of a run ended as it may.
 
-use super::draw::{Act, Faults};
+use super::draw::Act;
+use super::swap::Faults;
 
 /// How a program ended.
 pub(super) struct End<'a> {
@@ -21,12 +22,14 @@ pub(super) struct Done<'a> {
 pub(super) enum Judgement {
     /// It ended well, with the right output.
     Right,
-    /// It ended otherwise, which a kill or a fault of the device explains; the reason it gave.
+    /// It ended otherwise, which a kill explains.
+    Killed,
+    /// It ended otherwise, which a fault of the device explains; the reason it gave.
     Ended(String),
     /// What is wrong.
     Wrong(String),
 }
-use Judgement::{Ended, Right, Wrong};
+use Judgement::{Ended, Killed, Right, Wrong};
 
 /// What storm.c says if its contents are wrong, and if a process that it started ended badly.
 const WRONG: &str = "wrong (pid";
@@ -43,6 +46,9 @@ const DEVICE: [&str; 4] = [
     "memory and swap are full",
 ];
 
+/// What it says of the replica that it does not use any more; the other one follows.
+const GIVEN_UP: &str = "does not answer, and is given up; ";
+
 pub(super) fn judge(end: &End<'_>, expected: &[u8], done: Done<'_>) -> Judgement {
     let is_wrong = |line: &&str| line.contains(WRONG) && !says(line, &CHILD);
     if let Some(line) = end.errors.lines().find(is_wrong) {
@@ -56,11 +62,11 @@ pub(super) fn judge(end: &End<'_>, expected: &[u8], done: Done<'_>) -> Judgement
         Some(_) if !expected.starts_with(end.output) => {
             Wrong(format!("what it printed is wrong; {last}"))
         }
-        Some(status) if done.acts.contains(&Act::Kill) && was_killed(status, end.errors) => {
-            Ended(format!("status {status}, killed"))
-        }
         Some(status) => match end.errors.lines().find(|line| says(line, &DEVICE)) {
-            Some(line) if done.faults == Faults::Fatal => Ended(line.to_owned()),
+            Some(line) if done.faults == Faults::Fatal || has_lost_both(end, done.acts) => {
+                Ended(line.to_owned())
+            }
+            _ if done.acts.contains(&Act::Kill) && was_killed(status, end.errors) => Killed,
             _ => Wrong(format!("status {status}: {last}")),
         },
     }
@@ -70,12 +76,24 @@ fn says(line: &str, words: &[&str]) -> bool {
     words.iter().any(|word| line.contains(word))
 }
 
+/// Whether a server was lost after the program had given up the other one, which may take long to
+/// answer on a busy machine.
+fn has_lost_both(end: &End<'_>, acts: &[Act]) -> bool {
+    acts.iter().any(|act| {
+        let Act::LoseServer(number, _) = act else { return false };
+        let given_up = end.errors.lines().filter_map(|line| line.split_once(GIVEN_UP));
+        let mut left = given_up.map(|(_, left)| left);
+        left.any(|left| left.contains(&format!("/server{number}:")))
+    })
+}
+
 fn was_killed(status: i32, errors: &str) -> bool {
     status == KILLED || errors.lines().any(|line| says(line, &KILLED_CHILD))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::draw::Loss;
     use super::*;
 
     const NOTHING: Done<'static> = Done { faults: Faults::None, acts: &[Act::Stop, Act::KillRun] };
@@ -110,8 +128,15 @@ mod tests {
         assert!(is_wrong(&of(Some(139), "a", "Segmentation fault", FATAL)));
         assert!(is_wrong(&of(Some(139), "a", "Segmentation fault", KILLED)));
         assert!(is_wrong(&of(Some(137), "a", "highwater: a block was freed twice", FATAL)));
-        assert!(matches!(of(Some(1), "", child, KILLED), Ended(_)));
+        assert_eq!(of(Some(1), "", child, KILLED), Killed);
         let lost = "x\nhighwater: a page could not be read: Input/output error";
         assert!(matches!(of(Some(137), "a", lost, FATAL), Ended(_)));
+        let acts = &[Act::LoseServer(1, Loss::Killed)];
+        let loses = Done { faults: Faults::None, acts };
+        let errors =
+            |left| format!("swap A does not answer, and is given up; {left} goes on\n{lost}");
+        let of = |left| of(Some(137), "a", &errors(left), loses);
+        assert!(matches!(of("redis+unix:/x/server1:99M"), Ended(_)));
+        assert!(is_wrong(&of("redis+unix:/x/server0:99M")));
     }
 }

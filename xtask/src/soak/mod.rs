@@ -4,7 +4,7 @@
 //! ```text
 //! seed --draw.rs--> Plan --session.rs--> files of each program --judge.rs--> right, ended, wrong
 //!                    programs.rs: inputs, and the output without Highwater
-//!                    server.rs: Redis or nbdkit, for runs that swap to one
+//! swap.rs: devices     server.rs: Redis and nbdkit, for runs that swap to them
 //! ```
 //! A run follows from its seed, but for the order in which threads get there. The directory of a
 //! run with a fault is kept.
@@ -14,11 +14,12 @@ mod judge;
 mod programs;
 mod server;
 mod session;
+mod swap;
 
 use crate::tidy::ROOT;
 use crate::tool::{self, Trouble};
 use clap::Args;
-use draw::{Act, Plan};
+use draw::{Act, Loss, Plan};
 use judge::{Done, End, Judgement};
 use programs::{Inputs, Program};
 use serde_json::Value;
@@ -29,13 +30,20 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Counters of the report that are summed up.
-const COUNTERS: [(&str, &str); 5] = [
+const COUNTERS: [(&str, &str); 9] = [
+    ("/processes", "processes"),
     ("/faults_minor", "minor faults"),
     ("/faults_major", "major faults"),
     ("/vmstat/pswpout", "pages swapped out"),
     ("/vmstat/pswpin", "pages swapped in"),
     ("/vmstat/injected_faults", "faults of the device"),
+    ("/vmstat/replicas_lost", "replicas given up"),
+    ("/vmstat/replica_single_writes", "pages written to one replica only"),
+    ("/vmstat/replica_second_reads", "reads made again from the other replica"),
 ];
+
+/// What the last line of a storm ends with, behind their number.
+const OPERATIONS: &str = " operations";
 
 /// Run real programs in too little memory, and disturb them.
 #[derive(Args)]
@@ -49,6 +57,9 @@ pub struct Options {
     /// How many runs at most.
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     runs: u64,
+    /// Only runs with this in a swap device, for example replicate.
+    #[arg(long, default_value = "", hide_default_value = true)]
+    swap: String,
 }
 
 /// What all runs did.
@@ -73,8 +84,11 @@ pub fn run(options: &Options) -> Result<usize, Trouble> {
     let mut inputs = Inputs::new(dir.join("inputs"), &repository)?;
     let (started, mut sums) = (Instant::now(), Sums::default());
     let limit = Duration::from_secs(options.minutes * 60);
-    while started.elapsed() < limit && sums.runs < options.runs {
-        let plan = Plan::of(options.seed + sums.runs);
+    let is_asked = |plan: &Plan| plan.swap.specs.iter().any(|spec| spec.contains(&options.swap));
+    for plan in (options.seed..).map(Plan::of).filter(is_asked) {
+        if started.elapsed() >= limit || sums.runs >= options.runs {
+            break;
+        }
         one(&plan, &mut inputs, &highwater, &dir, &mut sums)?;
     }
     print!("{sums}");
@@ -93,12 +107,18 @@ fn one(
     let _ = fs::remove_dir_all(&dir);
     let ended = session::run(plan, inputs, highwater, &dir)?;
     let mut wrong = ended.faults.clone();
-    let mut reasons = Vec::new();
+    let (mut reasons, mut killed) = (Vec::new(), 0);
     for (i, program) in plan.programs.iter().enumerate() {
+        let errors = read_text(&dir.join(format!("{i}.err")));
+        sums.add_operations(&errors);
         let judgement = judged(plan, i, program, inputs, &ended, &dir)?;
         let name = program.kind.name();
         match judgement {
             Judgement::Right => sums.count(name, "right"),
+            Judgement::Killed => {
+                sums.count(name, "killed");
+                killed += 1;
+            }
             Judgement::Ended(reason) => {
                 sums.count(name, "ended early");
                 reasons.push(format!("{name} ended: {reason}"));
@@ -109,7 +129,7 @@ fn one(
             }
         }
     }
-    if reasons.len() > plan.kills() && plan.faults != draw::Faults::Fatal {
+    if killed > plan.kills() {
         wrong.push("more programs ended than were killed".to_owned());
     }
     sums.add(&ended, &dir);
@@ -134,11 +154,16 @@ fn judged(
     dir: &Path,
 ) -> Result<Judgement, Trouble> {
     let file = |end: &str| fs::read(dir.join(format!("{i}.{end}"))).unwrap_or_default();
-    let text = |end: &str| String::from_utf8_lossy(&file(end)).into_owned();
+    let text = |end: &str| read_text(&dir.join(format!("{i}.{end}")));
     let (status, output, errors) = (text("status").trim().parse().ok(), file("out"), text("err"));
     let end = End { status, output: &output, errors: &errors };
-    let done = Done { faults: plan.faults, acts: &ended.done };
+    let done = Done { faults: plan.swap.faults, acts: &ended.done };
     Ok(judge::judge(&end, inputs.expected(program)?, done))
+}
+
+/// The text of a file; empty if it is not there.
+fn read_text(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
 /// A run in a line.
@@ -169,7 +194,9 @@ impl Sums {
                 Act::AddSwap => "devices added",
                 Act::RemoveSwap => "devices removed",
                 Act::Stop => "processes stopped for a while",
-                Act::StopServer => "servers stopped for a while",
+                Act::StopServer(_) => "servers stopped for a while",
+                Act::LoseServer(_, Loss::Killed) => "servers killed",
+                Act::LoseServer(_, Loss::Hung) => "servers stopped for good",
                 Act::Kill => "processes killed",
                 Act::KillRun => "highwater run killed",
             };
@@ -182,6 +209,13 @@ impl Sums {
             let number = report.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
             *self.counters.entry(name).or_default() += number;
         }
+    }
+
+    /// Adds the operations of a storm that ended well, each of which checks up to 64 pages.
+    fn add_operations(&mut self, errors: &str) {
+        let number = errors.lines().last().and_then(|line| line.strip_suffix(OPERATIONS));
+        let number = number.and_then(|number| number.parse().ok()).unwrap_or(0);
+        *self.counters.entry("operations of storms").or_default() += number;
     }
 }
 

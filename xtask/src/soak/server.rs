@@ -1,6 +1,7 @@
 //! A server of swap that a run has for itself.
 
-use super::draw::Server;
+use super::draw::Loss;
+use super::swap::Server;
 use crate::tool::{self, Trouble, await_that};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ pub(super) struct Running {
     child: Child,
     kind: Server,
     socket: PathBuf,
+    lost: bool,
 }
 
 impl Drop for Running {
@@ -36,7 +38,7 @@ impl Running {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|error| Trouble(format!("{name}: {error}")))?;
-        let server = Running { child, kind, socket };
+        let server = Running { child, kind, socket, lost: false };
         match await_that(PATIENCE, || server.socket.exists()) {
             true => Ok(server),
             false => Err(Trouble(format!("{name} does not listen"))),
@@ -45,15 +47,31 @@ impl Running {
 
     /// Stops it for a while. Returns whether that took place.
     pub(super) fn stop_for(&self, time: Duration) -> bool {
-        let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) else { return false };
-        let stopped = kill_process(pid, Signal::STOP).is_ok();
+        if self.lost || !self.signal(Signal::STOP) {
+            return false;
+        }
         sleep(time);
-        stopped && kill_process(pid, Signal::CONT).is_ok()
+        self.signal(Signal::CONT)
     }
 
-    /// How many keys a session has left in it.
+    /// Ends its service for good. Returns whether that took place.
+    pub(super) fn lose(&mut self, loss: Loss) -> bool {
+        self.lost = self.signal(match loss {
+            Loss::Killed => Signal::KILL,
+            Loss::Hung => Signal::STOP,
+        });
+        self.lost
+    }
+
+    fn signal(&self, signal: Signal) -> bool {
+        let pid = Pid::from_raw(self.child.id().cast_signed());
+        pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
+    }
+
+    /// How many keys a session has left in it. Those of a server that was lost end with it, or
+    /// expire.
     pub(super) fn keys(&self) -> Result<u64, Trouble> {
-        if self.kind != Server::Redis {
+        if self.kind != Server::Redis || self.lost {
             return Ok(0);
         }
         let mut command = Command::new("redis-cli");
@@ -70,7 +88,7 @@ fn redis(socket: &Path) -> Command {
 
 fn nbdkit(socket: &Path, mib: u64) -> Command {
     let mut command = Command::new("nbdkit");
-    command.args(["--foreground", "--unix"]).arg(socket);
+    command.args(["--foreground", "--threads", "1", "--unix"]).arg(socket);
     command.args(["memory", &format!("size={mib}M")]);
     command
 }

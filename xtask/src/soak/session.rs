@@ -23,7 +23,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(400);
 const STOPPED: Duration = Duration::from_millis(300);
 /// A server is stopped for so long, far below what Highwater waits for it.
 const SERVER_STOPPED: Duration = Duration::from_secs(2);
-/// What a session leaves is gone after this.
+/// Directories for swap files, which must be empty at the end.
+const SWAP_DIRS: [&str; 3] = ["swap", "other", "more"];
+/// A session has started, and what it leaves is gone, after this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What became of the session.
@@ -42,7 +44,7 @@ struct Session<'a> {
     dir: &'a Path,
     name: String,
     child: Child,
-    server: Option<Running>,
+    servers: Vec<Running>,
     run_was_killed: bool,
     random: Rng,
     started: Instant,
@@ -56,19 +58,22 @@ pub(super) fn run(
     highwater: &Path,
     dir: &Path,
 ) -> Result<Ended, Trouble> {
-    fs::create_dir_all(dir.join("swap"))?;
-    fs::create_dir_all(dir.join("more"))?;
+    for name in SWAP_DIRS {
+        fs::create_dir_all(dir.join(name))?;
+    }
     fs::write(dir.join("run.sh"), script(plan, inputs, dir))?;
     let name = format!("soak-{}", plan.seed);
-    let start = |kind| Running::start(kind, dir.join("server"));
-    let server = plan.server.map(start).transpose()?;
+    let socket = |number: usize| dir.join(format!("server{number}"));
+    let servers = plan.swap.servers.iter().enumerate();
+    let servers: Result<Vec<Running>, Trouble> =
+        servers.map(|(number, kind)| Running::start(*kind, socket(number))).collect();
     let mut session = Session {
         plan,
         highwater,
         dir,
         child: command(plan, inputs, highwater, dir, &name).spawn()?,
         name,
-        server,
+        servers: servers?,
         run_was_killed: false,
         random: Rng::with_seed(plan.seed ^ 1),
         started: Instant::now(),
@@ -102,12 +107,8 @@ fn script(plan: &Plan, inputs: &Inputs, dir: &Path) -> String {
 fn command(plan: &Plan, inputs: &Inputs, highwater: &Path, dir: &Path, name: &str) -> Command {
     let mut command = Command::new(highwater);
     command.args(["run", "--quiet", "--name", name]).args(&plan.options);
-    for spec in &plan.swap {
-        // A file and a socket are beside the directory of `dir:`, which must be empty at the end.
-        let place = |name: &str| dir.join(name).to_string_lossy().into_owned();
-        let spec = spec.replace("DIR/swapfile", &place("swapfile"));
-        let spec = spec.replace("DIR/server", &place("server"));
-        command.args(["--swap", &spec.replace("DIR", &place("swap"))]);
+    for spec in &plan.swap.specs {
+        command.args(["--swap", &spec.replace("DIR", &dir.to_string_lossy())]);
     }
     command.arg("--report").arg(dir.join("report.json")).args(["--", "sh"]);
     command.arg(dir.join("run.sh")).current_dir(inputs.dir());
@@ -126,7 +127,7 @@ fn limited(program: &Path) -> Command {
 
 /// The command that the run was started with.
 pub(super) fn line(plan: &Plan) -> String {
-    let swap = plan.swap.iter().map(|spec| format!("--swap {spec}"));
+    let swap = plan.swap.specs.iter().map(|spec| format!("--swap {spec}"));
     let parts: Vec<String> = plan.options.iter().cloned().chain(swap).collect();
     parts.join(" ")
 }
@@ -160,15 +161,21 @@ impl Session<'_> {
                 self.set(&format!("swap-remove={}", more.display()))
             }
             Act::Stop => self.stop(),
-            Act::StopServer => {
-                self.server.as_ref().is_some_and(|server| server.stop_for(SERVER_STOPPED))
+            Act::StopServer(number) => {
+                self.await_start() && self.servers[number].stop_for(SERVER_STOPPED)
             }
+            Act::LoseServer(number, loss) => self.await_start() && self.servers[number].lose(loss),
             Act::Kill => self.victim().is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok()),
             Act::KillRun => {
                 self.run_was_killed = self.child.kill().is_ok();
                 self.run_was_killed
             }
         }
+    }
+
+    /// Waits until `highwater run` has found its servers: it refuses a replica that is not there.
+    fn await_start(&self) -> bool {
+        await_that(PATIENCE, || self.dir.join("session").exists())
     }
 
     fn ctl(&self, key: &str) -> Option<Output> {
@@ -246,7 +253,7 @@ impl Session<'_> {
 
     /// Files of swap, the directory of the session, and pages on a server.
     fn look_for_remains(&mut self) -> Result<(), Trouble> {
-        for name in ["swap", "more"] {
+        for name in SWAP_DIRS {
             let left = fs::read_dir(self.dir.join(name))?.count();
             if left > 0 {
                 self.faults.push(format!("{left} files are left in the swap directory"));
@@ -270,15 +277,16 @@ impl Session<'_> {
     }
 
     fn look_for_keys(&mut self) -> Result<(), Trouble> {
-        let Some(server) = &self.server else { return Ok(()) };
-        let mut keys = Ok(0);
-        await_that(PATIENCE, || {
-            keys = server.keys();
-            !matches!(keys, Ok(1..))
-        });
-        match keys? {
-            0 => {}
-            left => self.faults.push(format!("{left} keys are left on the server")),
+        for server in &self.servers {
+            let mut keys = Ok(0);
+            await_that(PATIENCE, || {
+                keys = server.keys();
+                !matches!(keys, Ok(1..))
+            });
+            match keys? {
+                0 => {}
+                left => self.faults.push(format!("{left} keys are left on a server")),
+            }
         }
         Ok(())
     }

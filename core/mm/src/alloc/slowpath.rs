@@ -109,6 +109,7 @@ fn borrow_and_take<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameLi
 fn reclaim_with_retries<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, Shortage> {
     let mut retry = Retry::new(m);
     loop {
+        m.swap.retry_failing();
         // A thread may take below min as many frames as it has freed.
         let (most, level) = match reclaim(m) as usize {
             0 => (1, Level::Min),

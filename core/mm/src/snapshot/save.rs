@@ -143,6 +143,7 @@ fn write<P: Platform>(
     let _phase = m.enter(phase::SWAP_OUT);
     let (mut at, mut refusals) = (0, 0);
     while at < frames.len() {
+        m.swap.retry_failing();
         let (first, taken) = m.swap.alloc(m.cpu(), &frames[at..]).ok_or(OutOfMemory)?;
         let written = frames[at..at + taken].iter().copied().collect();
         let mut io = [Io::new(first.index, written)];

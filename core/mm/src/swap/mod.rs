@@ -206,6 +206,11 @@ impl<P: Platform> Swap<P> {
         (!latencies.is_empty()).then_some(latency)
     }
 
+    /// Lets some pages be tried on devices whose last write failed.
+    pub fn retry_failing(&self) {
+        self.own_devices().for_each(|device| device.standing.retry_failing());
+    }
+
     /// Notes the pages, from `owner` on, for which slots were just taken.
     pub fn note_owners(&self, first: Slot, slots: usize, owner: Owner) {
         if let Some(owners) = &self.device(first).owners {

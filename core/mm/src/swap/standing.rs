@@ -5,7 +5,8 @@
 //!  ^ ^                                        |
 //!  | '-- runs of 16 are written again --------+
 //!  '---- slots of a cluster were freed -------'
-//! Open ---- a write failed ------------> Failing: asked after all others, until one succeeds
+//! Open ---- a write failed ------------> Failing: asked after all others, until one succeeds,
+//!                                        with some runs for each round of an allocation
 //! any ----- swapoff -------------------> Leaving ---- its slots are free ---> Removed
 //! Open <--- swapoff is undone -------------'    Open <---- swapon ---------------'
 //! ```
@@ -19,6 +20,9 @@
 //! A device that leaves accepts no page, whatever its answers, until it is opened again: by swapon,
 //! or by an allocation that would fail otherwise. The allocator of slots looks once more under the
 //! lock of a cluster, so once swapoff has seen all clusters empty, none is in use.
+//!
+//! A device that fails is not asked for every page of memory that reclaim looks at: its answers may
+//! take long, and a round would last as long as all of them.
 //!
 //! The slots of a refused run are given back without being room: `freed` starts with that debt.
 //! Locking: none. The words are hints and race: an error costs one more refusal, or a try when an
@@ -39,6 +43,8 @@ const WORTHWHILE: u32 = super::cluster::CLUSTER_SLOTS;
 const SMALL_SHARE: u32 = 8;
 /// Pages tried for an allocation that would fail: one may compress better than another.
 const GRANT: u32 = 64;
+/// Runs tried on a device that fails, after its first failure and in a round of an allocation.
+const RETRIES: u32 = 16;
 
 /// How urgently slots are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +61,7 @@ pub(super) struct Standing {
     most: AtomicU32,
     /// Slots freed since the last refusal, less those of the refused run.
     freed: AtomicI64,
-    /// Pages that may be tried all the same.
+    /// Pages that may be tried all the same; runs if the last write failed.
     granted: AtomicU32,
     /// 1: the last write failed, and not for want of room.
     failing: AtomicU32,
@@ -141,9 +147,9 @@ impl Standing {
         }
         match turn {
             Turn::First => wanted.min(most as usize),
+            Turn::Last if !self.has_tries() => 0,
             Turn::Last if self.is_failing() => wanted,
-            Turn::Last if self.has_tries() => wanted.min(1),
-            Turn::Last => 0,
+            Turn::Last => wanted.min(1),
         }
     }
 
@@ -151,9 +157,9 @@ impl Standing {
         self.freed.load(Relaxed) > 0 || self.granted.load(Relaxed) > 0
     }
 
-    /// Counts a page tried in the last turn.
+    /// Counts a page or run tried in the last turn.
     pub(super) fn tries(&self) {
-        if self.is_open() || self.is_failing() {
+        if self.is_open() {
             return;
         }
         let fewer = |freed: i64| (freed > 0).then(|| freed - 1);
@@ -191,7 +197,9 @@ impl Standing {
     }
 
     fn failed(&self, pages: u32) {
-        self.failing.store(1, Relaxed);
+        if self.failing.swap(1, Relaxed) == 0 {
+            self.retry_failing();
+        }
         self.change(|_| 0);
         self.freed.fetch_sub(i64::from(pages), Relaxed);
     }
@@ -225,6 +233,13 @@ impl Standing {
             self.granted.store(GRANT, Relaxed);
         }
         refuses
+    }
+
+    /// Lets a device that fails be tried again.
+    pub(super) fn retry_failing(&self) {
+        if self.is_failing() {
+            self.granted.store(RETRIES, Relaxed);
+        }
     }
 
     /// Whether it refuses pages for want of room.
@@ -359,6 +374,27 @@ mod tests {
         assert!(!standing.grant(), "it is tried anyway");
         standing.answered(2, Ok(()));
         assert!(standing.is_open());
+    }
+
+    #[test]
+    fn a_failing_device_is_tried_with_some_runs_a_round() {
+        let standing = Standing::new(10_000);
+        standing.retry_failing();
+        let tried = || {
+            let fail = |()| {
+                standing.tries();
+                standing.answered(16, FAILED);
+                standing.freed(16);
+            };
+            let may = || (standing.allows(16, Last) == 16).then_some(());
+            std::iter::repeat_with(may).map_while(|may| may.map(fail)).count()
+        };
+        standing.answered(16, FAILED);
+        standing.freed(16);
+        assert_eq!((tried(), tried()), (RETRIES as usize, 0));
+        assert_eq!((standing.room(100), standing.is_shut()), (100, false));
+        standing.retry_failing();
+        assert_eq!(tried(), RETRIES as usize);
     }
 
     #[test]

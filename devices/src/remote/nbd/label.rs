@@ -3,6 +3,9 @@
 //! ```text
 //! "Highwater swap 1"   beat: 0, or a number that changes while processes use the export   zeros
 //! ```
+//! A server that was stopped carries out late what a session before has sent: a label that changes
+//! once, or several times in a moment, is not in use for that.
+//!
 //! An export without a label is used if its first pages are zeros: what file systems, partition
 //! tables and volume managers write is there.
 
@@ -15,9 +18,12 @@ use std::time::Duration;
 
 /// How often the beat changes.
 pub(super) const BEAT: Duration = Duration::from_secs(2);
-/// How long a beat is watched before nobody is taken to be there, and how often.
-const WATCH: Duration = Duration::from_secs(5);
+/// Between two looks at a beat.
 const LOOK: Duration = Duration::from_millis(200);
+/// Looks at the same beat after which nobody is taken to be there: 5 s.
+const STILL: u32 = 25;
+/// Looks after a first change in which further ones are of what was held up together: 1 s.
+const BURST: u32 = 5;
 /// Pages that are zeros in an empty export: up to the label of btrfs at 64 KiB, the last one.
 const BLANK_PAGES: u64 = 17;
 
@@ -85,16 +91,48 @@ pub(super) fn check(link: &mut Link, found: Standing) -> Result<(), Failure> {
         }
         Standing::Busy(beat) => beat,
     };
-    // Looks are counted: the watcher itself may be stopped for a while.
-    for _ in 0..WATCH.as_millis() / LOOK.as_millis() {
+    let mut watch = Watch { beat, same: 0, changed: None };
+    loop {
         std::thread::sleep(LOOK);
-        match look(link)? {
-            Standing::Busy(later) if later == beat => {}
-            Standing::Busy(_) => return Err(Failure::Unfit(Reason::InUse)),
-            Standing::Blank | Standing::Idle | Standing::Other => return Ok(()),
+        let Standing::Busy(beat) = look(link)? else { return Ok(()) };
+        match watch.sees(beat) {
+            Sight::Unclear => {}
+            Sight::Still => return Ok(()),
+            Sight::Beats => return Err(Failure::Unfit(Reason::InUse)),
         }
     }
-    Ok(())
+}
+
+/// A beat that is watched. Looks are counted: the watcher itself may be stopped for a while.
+struct Watch {
+    beat: u64,
+    /// Looks at this beat.
+    same: u32,
+    /// Looks since the first change.
+    changed: Option<u32>,
+}
+
+/// Whether somebody uses the export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    Unclear,
+    Still,
+    Beats,
+}
+
+impl Watch {
+    fn sees(&mut self, beat: u64) -> Sight {
+        self.changed = self.changed.map(|looks| looks + 1);
+        if beat == self.beat {
+            self.same += 1;
+            return if self.same < STILL { Sight::Unclear } else { Sight::Still };
+        }
+        (self.beat, self.same) = (beat, 0);
+        match *self.changed.get_or_insert(0) {
+            ..=BURST => Sight::Unclear,
+            _ => Sight::Beats,
+        }
+    }
 }
 
 /// Tells others that the export is in use.
@@ -113,6 +151,30 @@ pub(super) fn rest(link: &mut Link) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is found after looks at these beats, and after how many.
+    #[track_caller]
+    fn assert_found(beats: impl IntoIterator<Item = u64>, expected: (Sight, usize)) {
+        let mut watch = Watch { beat: 1, same: 0, changed: None };
+        let sights = beats.into_iter().map(|beat| watch.sees(beat));
+        let mut found = (1..).zip(sights).filter(|(_, sight)| *sight != Sight::Unclear);
+        assert_eq!(found.next().map(|(looks, sight)| (sight, looks)), Some(expected));
+    }
+
+    #[test]
+    fn a_beat_changes_again_and_again() {
+        let still = STILL as usize;
+        let runs = |runs: &[(u64, usize)]| {
+            let run = |(beat, looks): &(u64, usize)| std::iter::repeat_n(*beat, *looks);
+            runs.iter().flat_map(run).collect::<Vec<u64>>()
+        };
+        assert_found(runs(&[(1, 99)]), (Sight::Still, still));
+        assert_found(runs(&[(1, 24), (2, 99)]), (Sight::Still, 25 + still));
+        assert_found(runs(&[(1, 3), (2, 2), (3, 3), (4, 99)]), (Sight::Still, 9 + still));
+        assert_found(runs(&[(1, 3), (2, 6), (3, 9)]), (Sight::Beats, 10));
+        assert_found(runs(&[(1, 20), (2, 20), (3, 9)]), (Sight::Beats, 41));
+        assert_found(2.., (Sight::Beats, 7));
+    }
 
     #[test]
     fn a_label_is_read_as_it_was_written() {

@@ -7,7 +7,7 @@ use crate::shares::Session;
 const MIB: u64 = 1 << 20;
 
 /// The devices that a process of the session uses now, as it has published them.
-fn devices(session: &Session) -> Vec<String> {
+pub(crate) fn devices(session: &Session) -> Vec<String> {
     let text = session.ctl("swap").unwrap_or_default();
     let of_process = text.lines().filter_map(|line| line.strip_prefix("process "));
     let device = of_process.filter_map(|line| line.split_once(' ')?.1.split_once(" = "));

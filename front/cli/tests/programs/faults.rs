@@ -5,7 +5,7 @@ use crate::inputs::random_lines;
 use crate::place::{Limits, Mode, Place, Swap, note, program};
 use crate::run::{Program, Run};
 use crate::shortage::{FULL, REFUSED, expect_no_bare_signal, expect_one_line};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 /// Far above what a run takes: an allocation whose writes fail waits 2 s once.
@@ -54,18 +54,37 @@ const TABLE: [(&str, Outcome); 15] = [
     ),
 ];
 
-/// Runs a program in 4 MiB over a swap file with faults.
+/// Faults of both replicas. Reads that fail on one are made again from the other.
+const REPLICAS: [(&str, Outcome); 6] = [
+    ("write=200", Well),
+    ("write=always", Ends(&[WRITES])),
+    ("write=always,after=100", Ends(&[WRITES])),
+    ("full=always,after=100", Ends(NO_ROOM)),
+    ("read=always", Ends(&[READ])),
+    ("lost=always,after=100", Ends(&[CHANGED])),
+];
+
+/// Runs a program in 4 MiB over swap with faults.
 fn compare(
     place: &Place,
     program: &Program,
     unlimited: &Run,
-    (faults, outcome): (&'static str, Outcome),
+    (swap, outcome): (Swap, Outcome),
     mode: Mode,
 ) {
-    let what = format!("{} {faults} {mode:?}", program[0].display());
-    let swap = Swap::Flaky(faults);
     let limits = Limits { swap, swap_size: 64 * MIB, mode: Some(mode), ..Limits::of(4 * MIB) };
-    let run = place.run_with_time_limit(&limits, program, TIME_LIMIT);
+    compare_in(place, program, unlimited, outcome, &limits);
+}
+
+fn compare_in(
+    place: &Place,
+    program: &Program,
+    unlimited: &Run,
+    outcome: Outcome,
+    limits: &Limits,
+) {
+    let what = format!("{} {:?} {:?}", program[0].display(), limits.swap, limits.mode);
+    let run = place.run_with_time_limit(limits, program, TIME_LIMIT);
     let struck = place.report().number("/vmstat/injected_faults");
     let (text, expected) = (run.text(), unlimited.text());
     note(&format!("{what}: {struck} faults, {}, {:.1} s", run.status, run.elapsed.as_secs_f64()));
@@ -89,9 +108,36 @@ fn sort_on_a_disk_that_fails() {
     random_lines(&place.path("text"), 5 * MIB);
     let sort = program("sort", &["-S", "64M", "--parallel=2", "text"]);
     let unlimited = place.run(&sort).expect_success("sort");
-    for row in TABLE.into_iter().filter(|(_, outcome)| !matches!(outcome, Ends(_))) {
-        compare(&place, &sort, &unlimited, row, Mode::InThread);
+    for (faults, outcome) in TABLE.into_iter().filter(|(_, outcome)| !matches!(outcome, Ends(_))) {
+        compare(&place, &sort, &unlimited, (Swap::Flaky(faults), outcome), Mode::InThread);
     }
+}
+
+/// Both replicas fail, as one disk would.
+#[test]
+fn sort_on_two_disks_that_fail() {
+    let place = Place::new();
+    random_lines(&place.path("text"), 5 * MIB);
+    let sort = program("sort", &["-S", "64M", "--parallel=2", "text"]);
+    let unlimited = place.run(&sort).expect_success("sort");
+    for (row, mode) in REPLICAS.into_iter().zip(Mode::ALL.into_iter().cycle()) {
+        let (faults, outcome) = row;
+        compare(&place, &sort, &unlimited, (Swap::FlakyReplicas(faults), outcome), mode);
+    }
+}
+
+/// How long a program waits for writes that fail does not grow with its memory.
+#[test]
+fn much_memory_whose_writes_fail_is_not_waited_for_longer() {
+    let place = Place::new();
+    random_lines(&place.path("text"), 128 * MIB);
+    let sort = program("sort", &["-S", "512M", "--parallel=2", "text"]);
+    let unlimited = place.run(&sort).expect_success("sort");
+    let swap = Swap::FlakyReplicas("write=always");
+    let limits = Limits { swap, swap_size: 512 * MIB, ..Limits::of(96 * MIB) };
+    let began = Instant::now();
+    compare_in(&place, &sort, &unlimited, Ends(&[WRITES]), &limits);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -99,8 +145,8 @@ fn mappings_on_a_disk_that_fails() {
     let place = Place::new();
     let maps = place.c_program("mixed", &["12", "maps"]);
     let unlimited = place.run(&maps).expect_success("maps");
-    for (row, mode) in TABLE.into_iter().zip(Mode::ALL.into_iter().cycle()) {
-        compare(&place, &maps, &unlimited, row, mode);
+    for ((faults, outcome), mode) in TABLE.into_iter().zip(Mode::ALL.into_iter().cycle()) {
+        compare(&place, &maps, &unlimited, (Swap::Flaky(faults), outcome), mode);
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) enum Swap {
     Dir,
     /// The directory, with these faults injected.
     Flaky(&'static str),
+    /// Two files there with the same pages, each with these faults.
+    FlakyReplicas(&'static str),
 }
 
 /// The limits of a program.
@@ -156,6 +158,10 @@ impl Place {
             Swap::Tier(fast) => format!("tier:zram:{fast}+{dir}"),
             Swap::Dir => dir,
             Swap::Flaky(faults) => format!("flaky:{faults}+{dir}"),
+            Swap::FlakyReplicas(faults) => {
+                let file = format!("file:{}:{}", self.path("replica").display(), limits.swap_size);
+                format!("replicate:flaky:{faults}+{dir}+flaky:{faults}+{file}")
+            }
         };
         let mut command = highwater();
         command.arg("run").arg("--quiet").args(["--paged", &limits.memory.to_string()]);

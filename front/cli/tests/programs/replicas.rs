@@ -2,6 +2,7 @@
 //! right contents. If both die, they end with one line.
 
 use crate::common::highwater;
+use crate::devices::devices;
 use crate::inputs::random_lines;
 use crate::nbd;
 use crate::place::{Place, note, program};
@@ -9,6 +10,7 @@ use crate::remote::{self, expect_as_in_memory};
 use crate::report::Report;
 use crate::run::Run;
 use crate::seal::{Ended, Waiting, without_limits};
+use crate::shares::Session;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -255,6 +257,35 @@ fn a_process_that_starts_later_uses_the_server_that_is_left() {
         assert!(ended.status.success(), "{}", ended.errors);
         assert!(format!("filled\n{}", ended.output) == expected, "{which:?}");
         assert!(counted(&place, "pswpin") > 0);
+    }
+}
+
+/// Pages move off replicas while processes work on them, also where one replica has died.
+#[test]
+fn replicas_are_removed_from_a_running_session() {
+    let place = Place::new();
+    let program = place.compile("devices", "devices", &[]);
+    let Some(servers) = Servers::start(&place) else { return };
+    let (swap, file) = (servers.swap(), format!("dir:{}:256M", place.path("").display()));
+    for killed in [None, Some(Which::Redis)] {
+        let mut session =
+            Session::swapping("replicas", 24 * MIB, &[&swap], &[&program], &["2", "24"]);
+        session.expect_line("started");
+        if let Some(which) = killed {
+            servers.signal(which, libc::SIGKILL);
+        }
+        for request in [format!("swap-add={file}"), format!("swap-remove={swap}")] {
+            let expected = request.replacen('=', " = ", 1) + "\n";
+            assert_eq!(session.ctl(&request), Some(expected), "{killed:?}");
+        }
+        session.until("all use the file", |_| devices(&session) == [file.clone()]);
+        session.finish();
+        session.expect_line("ended");
+        session.end();
+        servers.nbd.await_nothing();
+        if killed.is_none() {
+            servers.redis.await_answer("dbsize", "0");
+        }
     }
 }
 
