@@ -283,11 +283,12 @@ impl<S: Store> Device for Remote<S> {
     fn vacate(&self) {
         self.quota.put_spare();
         let shared = &*self.shared;
-        shared.stored.clear();
-        shared.freed.iter().for_each(Freed::clear);
-        if let Some(mut held) = shared.take() {
-            // Pages that cannot be deleted now are deleted at the end.
-            let _ = shared.converse(&mut held, |link| shared.store.clear(link));
+        let Some(mut held) = shared.take() else { return };
+        // Only then: the keeper gives up parts of the store that have no page, and these could not
+        // be cleared any more. Pages that cannot be deleted now are deleted at the end.
+        if shared.converse(&mut held, |link| shared.store.clear(link)).is_ok() {
+            shared.stored.clear();
+            shared.freed.iter().for_each(Freed::clear);
         }
     }
 

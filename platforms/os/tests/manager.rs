@@ -318,8 +318,8 @@ fn a_device_that_fails_is_waited_for_once() {
 #[test]
 fn a_device_that_fails_is_not_asked_for_every_page() {
     const FRAMES: u64 = 4096;
-    /// Rounds of an allocation, and runs that are tried in each.
-    const TRIES: u64 = 16 * 16;
+    /// Rounds of an allocation, runs that are tried in each, and as many of kswapd.
+    const TRIES: u64 = 2 * 16 * 16;
     let _watchdog = beat("failing writes of much memory", 0);
     let injected = Arc::new(Faults::default());
     let device = common::memory(8192, Latency::Asynchronous, &injected);

@@ -35,15 +35,31 @@ use highwater_units::{Bytes, PAGE_SIZE, RUN_PAGES_MAX};
 use label::Standing;
 use link::{Failure, Link};
 use std::os::fd::RawFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 use wire::{Command, Terms};
+
+/// How long the end waits for others that end, and between two looks.
+const END_MAX: Duration = Duration::from_millis(300);
+const LOOK: Duration = Duration::from_millis(1);
 
 pub(crate) use extents::SIZE_MIN;
 pub(crate) use wire::EXPORT_MAX;
 
 // A cookie names a piece.
 const _: () = assert!(PAGES <= u64::BITS as usize);
+
+/// What `find` finds, if it does within a time.
+fn within<T>(most: Duration, mut find: impl FnMut() -> Option<T>) -> Option<T> {
+    let began = Instant::now();
+    loop {
+        let found = find();
+        if found.is_some() || began.elapsed() > most {
+            return found;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
 
 /// The pages of a device.
 struct Nbd {
@@ -143,6 +159,16 @@ impl Nbd {
             }
         }
         true
+    }
+
+    /// At the end, when the keeper ends as well, which may have `trims` for as long as all patience
+    /// lasts. `None`: the contents stay.
+    fn lock_trims(&self) -> Option<MutexGuard<'_, ()>> {
+        within(END_MAX, || match self.trims.try_lock() {
+            Ok(trims) => Some(trims),
+            Err(TryLockError::Poisoned(trims)) => Some(trims.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        })
     }
 
     /// Gives all contents back. `trims` is locked.
@@ -259,11 +285,11 @@ impl Store for Nbd {
     }
 
     fn end(&self, link: &mut Link) -> Result<(), Problem> {
-        if self.extents.let_go() {
-            // The keeper may have it for as long as all patience lasts: the contents stay then.
-            if let Ok(trims) = self.trims.try_lock() {
-                self.clear_under(&trims, link)?;
-            }
+        // Children that ended just before are about to let go, and know only a part of it.
+        if within(END_MAX, || self.extents.let_go().then_some(())).is_some()
+            && let Some(trims) = self.lock_trims()
+        {
+            self.clear_under(&trims, link)?;
         }
         match self.extents.leave() {
             true => label::rest(link),
