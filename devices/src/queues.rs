@@ -18,7 +18,7 @@ use rustix::io_uring::{
     io_cqring_offsets, io_sqring_offsets, io_uring_cqe, io_uring_enter, io_uring_params,
     io_uring_ptr, io_uring_register, io_uring_setup, io_uring_sqe,
 };
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 /// Entries of the queue to the kernel. That of completions has twice as many.
@@ -114,7 +114,7 @@ impl Queues {
     /// Queues an entry.
     ///
     /// # Safety
-    /// What it transfers to or from stays in place until its completion.
+    /// The memory that it reads or writes stays in place until its completion.
     ///
     /// # Panics
     /// `DEPTH` entries wait for [`Queues::submit`].
@@ -159,8 +159,8 @@ impl Queues {
             return None;
         }
         let head = self.word(self.from_kernel.head).load(Relaxed);
-        let entries = self.word(self.from_kernel.ring_mask).load(Relaxed);
-        let index = (head & entries) as usize;
+        let mask = self.word(self.from_kernel.ring_mask).load(Relaxed);
+        let index = (head & mask) as usize;
         let at = self.from_kernel.cqes as usize + index * size_of::<io_uring_cqe>();
         // SAFETY: within the mapping, aligned, and written before the kernel stored the tail.
         let found = unsafe { &*self.rings.at(at).cast::<io_uring_cqe>() };
@@ -178,7 +178,7 @@ impl Queues {
 
 impl AsRawFd for Queues {
     fn as_raw_fd(&self) -> RawFd {
-        self.ring.as_fd().as_raw_fd()
+        self.ring.as_raw_fd()
     }
 }
 

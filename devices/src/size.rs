@@ -16,8 +16,11 @@ pub fn size(text: &str) -> Result<Bytes, String> {
         Error::PosOverflow => "it is too large",
         _ => "no such number or unit",
     };
-    if text.chars().filter(char::is_ascii_digit).count() > DIGITS_MAX {
-        return Err("it has too many digits".to_owned());
+    let digits = |text: &str| text.chars().filter(char::is_ascii_digit).count();
+    match text.split_once('.') {
+        None if digits(text) > DIGITS_MAX => return Err("it is too large".to_owned()),
+        Some(_) if digits(text) > DIGITS_MAX => return Err("it has too many digits".to_owned()),
+        None | Some(_) => {}
     }
     let parsed = Config::new().with_binary().parse_size(text).map(Bytes);
     parsed.map_err(|error| reason(error).to_owned())
@@ -41,7 +44,8 @@ mod tests {
             ("-1M", "no such number or unit"),
             ("1X", "no such number or unit"),
             ("99999999999T", "it is too large"),
-            ("18446744073709551616", "it has too many digits"),
+            ("99999999999999999999", "it is too large"),
+            ("18446744073709551616", "it is too large"),
             ("1.00000000000000000000G", "it has too many digits"),
         ] {
             assert_eq!(size(text), Err(reason.to_owned()), "{text}");

@@ -48,7 +48,7 @@ const VALUES: [&str; 20] = [
     "'ram:16M,priority=3'",
 ];
 
-/// What a run has of a file and of variables.
+/// Checks the arguments, or the refusal, for this file and these variables.
 fn check(file: &str, environment: Environment) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("run.toml");

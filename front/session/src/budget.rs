@@ -32,13 +32,12 @@
 
 use crate::arbitration::Claim;
 use crate::shared_pages::{pages_in, signed_pages_in};
-use crate::stats_file::{Image, is_ended};
+use crate::stats_file::{Image, is_ended, map_shared};
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem, SwapList, Wanted};
 use crate::swap_room::{SwapRoom, SwapWords};
 use crate::tuning::{Tuning, TuningWords};
-use highwater_devices::{Area, map_own};
+use highwater_devices::Area;
 use rustix::fs::{Mode, OFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::thread::futex;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -238,18 +237,7 @@ impl Budget {
     }
 
     fn map(file: &rustix::fd::OwnedFd, run_dir: &Path) -> io::Result<Budget> {
-        let (len, protection) = (size_of::<Words>(), ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new mapping replaces nothing.
-        let address = unsafe {
-            let flags = MapFlags::SHARED;
-            let address = map_own(len, |at, more| {
-                rustix::mm::mmap(at, len, protection, flags | more, file, 0)
-            })?;
-            // A forked child has a share of its own.
-            rustix::mm::madvise(address, len, Advice::LinuxDontFork)?;
-            address
-        };
-        let words = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let words = map_shared(file, size_of::<Words>())?.cast();
         Ok(Budget { words, run_dir: run_dir.to_owned(), clock: milliseconds })
     }
 

@@ -212,6 +212,18 @@ pub(crate) fn is_locked(dir: BorrowedFd<'_>, name: &CStr) -> bool {
     file.is_ok_and(|file| flock(file, shared) == Err(rustix::io::Errno::WOULDBLOCK))
 }
 
+/// Maps the first `len` bytes of a file shared and writable, in this process only: a forked child
+/// maps its own.
+pub(crate) fn map_shared(file: &OwnedFd, len: usize) -> rustix::io::Result<NonNull<c_void>> {
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    // SAFETY: a new mapping replaces nothing.
+    let map = |at, more| unsafe { rustix::mm::mmap(at, len, access, flags | more, file, 0) };
+    let address = map_own(len, map)?;
+    // SAFETY: mapped above; the advice keeps its contents.
+    unsafe { rustix::mm::madvise(address, len, rustix::mm::Advice::LinuxDontFork)? };
+    NonNull::new(address).ok_or(rustix::io::Errno::NOMEM)
+}
+
 /// The file's words, mapped shared and writable.
 struct SharedWords(NonNull<AtomicU64>);
 
@@ -221,18 +233,7 @@ unsafe impl Send for SharedWords {}
 impl SharedWords {
     /// Maps a file that has all its words.
     fn map(fd: &OwnedFd) -> rustix::io::Result<SharedWords> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping replaces nothing.
-        let address = unsafe {
-            let flags = MapFlags::SHARED;
-            let address = map_own(WORDS * WORD, |at, more| {
-                rustix::mm::mmap(at, WORDS * WORD, protection, flags | more, fd, 0)
-            })?;
-            // A forked child has a file of its own.
-            rustix::mm::madvise(address, WORDS * WORD, rustix::mm::Advice::LinuxDontFork)?;
-            address
-        };
-        NonNull::new(address.cast()).map(SharedWords).ok_or(rustix::io::Errno::NOMEM)
+        map_shared(fd, WORDS * WORD).map(|address| SharedWords(address.cast()))
     }
 
     fn words(&self) -> &[AtomicU64] {
@@ -415,23 +416,19 @@ mod tests {
         stats.snapshot()
     }
 
+    fn nameless(dir: &tempfile::TempDir, pid: u32) -> StatsFile {
+        StatsFile::create(dir.path(), pid, Name::default()).unwrap()
+    }
+
     #[test]
     fn images_of_one_pid_all_count() {
         let dir = tempfile::tempdir().unwrap();
-        let first = StatsFile::create(dir.path(), 7, Name::default()).unwrap();
+        let first = nameless(&dir, 7);
         first.publish(&snapshot(1), None, None);
         first.publish(&snapshot(2), None, None);
         drop(first);
-        StatsFile::create(dir.path(), 7, Name::default()).unwrap().publish(
-            &snapshot(3),
-            None,
-            None,
-        );
-        StatsFile::create(dir.path(), 6, Name::default()).unwrap().publish(
-            &snapshot(4),
-            None,
-            None,
-        );
+        nameless(&dir, 7).publish(&snapshot(3), None, None);
+        nameless(&dir, 6).publish(&snapshot(4), None, None);
         let found: Vec<_> = read_all(dir.path())
             .into_iter()
             .map(|(pid, snapshot)| (pid, snapshot.get(Counter::PgFault)))
@@ -461,7 +458,7 @@ mod tests {
     #[test]
     fn a_file_of_another_build_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let _ours = StatsFile::create(dir.path(), 1, Name::default()).unwrap();
+        let _ours = nameless(&dir, 1);
         let mut words = vec![0; WORDS];
         words[0] = LAYOUT ^ 1;
         let bytes: Vec<u8> = words.iter().copied().flat_map(u64::to_le_bytes).collect();
@@ -485,7 +482,7 @@ mod tests {
     #[test]
     fn foreign_and_unpublished_files_are_left_out() {
         let dir = tempfile::tempdir().unwrap();
-        let _silent = StatsFile::create(dir.path(), 1, Name::default()).unwrap();
+        let _silent = nameless(&dir, 1);
         std::fs::write(dir.path().join("2.0"), "short").unwrap();
         std::fs::write(dir.path().join("3.0"), vec![0; WORDS * WORD]).unwrap();
         std::fs::write(dir.path().join("notes"), "foreign").unwrap();
@@ -502,7 +499,7 @@ mod tests {
             snapshot
         };
         for (pid, last) in [(1, ended(10)), (2, snapshot(20)), (2, ended(30))] {
-            StatsFile::create(dir.path(), pid, Name::default()).unwrap().publish(&last, None, None);
+            nameless(&dir, pid).publish(&last, None, None);
         }
         let faults = |all: Vec<(u32, Published)>| -> Vec<_> {
             all.iter().map(|(pid, it)| (*pid, it.snapshot.get(Counter::PgFault))).collect()
@@ -515,7 +512,7 @@ mod tests {
     #[test]
     fn an_empty_file_counts_as_unpublished() {
         let dir = tempfile::tempdir().unwrap();
-        let _living = StatsFile::create(dir.path(), 1, Name::default()).unwrap();
+        let _living = nameless(&dir, 1);
         assert_eq!(unpublished(dir.path()), 0);
         std::fs::write(dir.path().join("2.0"), "").unwrap();
         assert_eq!((unpublished(dir.path()), take_ended(dir.path()).len()), (1, 0));
@@ -529,7 +526,7 @@ mod tests {
     #[test]
     fn readers_never_see_half_a_write() {
         let dir = tempfile::tempdir().unwrap();
-        let file = StatsFile::create(dir.path(), 1, Name::default()).unwrap();
+        let file = nameless(&dir, 1);
         file.publish(&snapshot(0), None, Some(&malloc(0)));
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {

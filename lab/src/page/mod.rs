@@ -90,7 +90,7 @@ impl Sources {
     }
 }
 
-/// What stands between a marker and its end.
+/// The source of the text between a marker and its end.
 enum Found<'a> {
     Results(&'a str, &'a Outcome),
     Calibration(&'a Calibration),

@@ -28,7 +28,7 @@ const AXIS: (i32, i32) = (180, WIDTH - 14);
 const LEGEND_HEIGHT: i32 = 44;
 const LINE_HEIGHT: i32 = 17;
 const TICKS_HEIGHT: i32 = 22;
-/// What the axis shows at most: the rest is an arrow at its end.
+/// The axis shows no ratio outside these: it is an arrow at the end.
 const RATIOS: (f64, f64) = (1.0 / 16.0, 16.0);
 /// Numbers at the axis, the more important ones first.
 const TICKS: [f64; 15] =
@@ -52,7 +52,7 @@ const DARK: &str = "<style>@media (prefers-color-scheme: dark) {
 
 /// A line of the picture.
 enum Line<'a> {
-    /// What the next ratios are of.
+    /// The variant or row that the next ratios belong to.
     Head(String),
     Ratio(String, &'a Row),
 }

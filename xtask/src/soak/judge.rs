@@ -46,7 +46,7 @@ const DEVICE: [&str; 4] = [
     "memory and swap are full",
 ];
 
-/// What it says of the replica that it does not use any more; the other one follows.
+/// In the line on a replica that is given up; the name of the other one follows.
 const GIVEN_UP: &str = "does not answer, and is given up; ";
 
 pub(super) fn judge(end: &End<'_>, expected: &[u8], done: Done<'_>) -> Judgement {

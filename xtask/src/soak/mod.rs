@@ -42,7 +42,7 @@ const COUNTERS: [(&str, &str); 9] = [
     ("/vmstat/replica_second_reads", "reads made again from the other replica"),
 ];
 
-/// What the last line of a storm ends with, behind their number.
+/// The end of a storm's last line, behind the number of its operations.
 const OPERATIONS: &str = " operations";
 
 /// Run real programs in too little memory, and disturb them.

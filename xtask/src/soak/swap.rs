@@ -34,7 +34,7 @@ pub(super) enum Server {
     Nbd(u64),
 }
 
-/// What the faults of the swap device may do to a program.
+/// Effects of the swap device's faults on a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Faults {
     None,
@@ -90,7 +90,7 @@ impl Server {
     }
 }
 
-/// What stands before the slow level of a tier; nothing in half of the runs.
+/// The fast level of a tier, as text before the slow one; empty in half of the runs.
 fn tier(random: &mut Rng, mib: u64) -> String {
     match random.bool() {
         true => format!("tier:zram:{}M+", mib / FAST_PART),
@@ -168,7 +168,7 @@ fn fatal(random: &mut Rng) -> String {
     listed(random, &kinds, ..5000)
 }
 
-/// What one of two replicas survives.
+/// Faults of every transfer, which one of two replicas may have.
 fn always(random: &mut Rng) -> String {
     listed(random, &["write=always", "read=always", "lost=always", "full=always"], ..500)
 }

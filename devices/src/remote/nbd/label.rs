@@ -152,7 +152,7 @@ pub(super) fn rest(link: &mut Link) -> Result<(), Problem> {
 mod tests {
     use super::*;
 
-    /// What is found after looks at these beats, and after how many.
+    /// Expects this decision, after this number of looks, from these beats.
     #[track_caller]
     fn assert_found(beats: impl IntoIterator<Item = u64>, expected: (Sight, usize)) {
         let mut watch = Watch { beat: 1, same: 0, changed: None };

@@ -39,17 +39,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use wire::{Command, Terms};
 
+pub(crate) use extents::SIZE_MIN;
+pub(crate) use wire::EXPORT_MAX;
+
 /// How long the end waits for others that end, and between two looks.
 const END_MAX: Duration = Duration::from_millis(300);
 const LOOK: Duration = Duration::from_millis(1);
 
-pub(crate) use extents::SIZE_MIN;
-pub(crate) use wire::EXPORT_MAX;
-
 // A cookie names a piece.
 const _: () = assert!(PAGES <= u64::BITS as usize);
 
-/// What `find` finds, if it does within a time.
+/// Asks `find` until it finds something, or for `most`.
 fn within<T>(most: Duration, mut find: impl FnMut() -> Option<T>) -> Option<T> {
     let began = Instant::now();
     loop {
