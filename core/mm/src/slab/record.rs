@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! state: one word             first free object | objects out | frozen
-//! links: an index an object   the slab's free list, and the free list of the CPU that has the slab
+//! links: an index an object   the slab's free list, and the free list of the CPU that has the slab;
+//!                             made when the order is no longer that of the objects
 //! used:  a bit or byte each   allocated or not                                 used.rs
 //! near:  neighbours on a node's list, under its lock
 //! ```
@@ -19,6 +20,7 @@ use super::used::{Marks, Used};
 use crate::error::FreeError;
 use highwater_platform::{Atomic, Platform};
 use highwater_units::{NodeId, Order, PAGE_SHIFT};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 
 /// No object.
@@ -124,10 +126,12 @@ pub(super) struct Slab<P: Platform> {
     pages: AtomicU64,
     node: AtomicU32,
     objects: AtomicU16,
+    objects_max: u16,
     state: P::Atomic<u64>,
     /// By object: the next one on its free list. The thread that frees an object sets its link and
-    /// publishes it with the state.
-    links: Box<[AtomicU16]>,
+    /// publishes it with the state. Before the first object is freed out of order, none: two bytes
+    /// an object, which a program that only allocates never needs.
+    links: OnceLock<Box<[AtomicU16]>>,
     pub(super) used: Used<P>,
     /// By object: the caller that allocated it, if the cache records callers.
     pub(super) callers: Box<[AtomicU32]>,
@@ -152,8 +156,9 @@ impl<P: Platform> Slab<P> {
             pages: AtomicU64::new(0),
             node: AtomicU32::new(0),
             objects: AtomicU16::new(0),
+            objects_max: objects,
             state: Atomic::new(State { head: None, out: 0, frozen: false }.bits()),
-            links: (0..objects).map(|_| AtomicU16::new(NONE)).collect(),
+            links: OnceLock::new(),
             used: Used::new(marks, objects),
             callers: (0..callers).map(|_| AtomicU32::new(0)).collect(),
             near: [const { AtomicU32::new(NO_SLAB) }; 2],
@@ -166,9 +171,8 @@ impl<P: Platform> Slab<P> {
         self.pages.store(pages.first << 8 | u64::from(pages.order.0), Relaxed);
         self.node.store(node.0.into(), Relaxed);
         self.objects.store(objects, Relaxed);
-        for index in 0..objects {
-            let next = if index + 1 < objects { index + 1 } else { NONE };
-            self.links[usize::from(index)].store(next, Relaxed);
+        for (index, link) in (0..objects).zip(self.links.get().into_iter().flatten()) {
+            link.store(self.next_in_order(index), Relaxed);
         }
         self.state.store(State { head: None, out: objects, frozen: true }.bits(), Release);
         0
@@ -204,14 +208,34 @@ impl<P: Platform> Slab<P> {
         changed.map(drop).map_err(State::of)
     }
 
+    /// The link of an object of a slab that was just started.
+    fn next_in_order(&self, index: u16) -> u16 {
+        if index + 1 < self.objects() { index + 1 } else { NONE }
+    }
+
     /// The object after `index` on its free list.
     pub(super) fn next(&self, index: u16) -> Option<u16> {
-        let next = self.links[usize::from(index)].load(Relaxed);
+        let next = match self.links.get() {
+            Some(links) => links[usize::from(index)].load(Relaxed),
+            None => self.next_in_order(index),
+        };
         (next != NONE).then_some(next)
     }
 
+    /// Links an object, which no other thread has, to the next one on its free list.
     pub(super) fn link(&self, index: u16, next: Option<u16>) {
-        self.links[usize::from(index)].store(next.unwrap_or(NONE), Relaxed);
+        let next = next.unwrap_or(NONE);
+        if self.links.get().is_none() {
+            if next == self.next_in_order(index) {
+                return;
+            }
+            // If another thread sets its own first, they are the same.
+            let link = |index| AtomicU16::new(self.next_in_order(index));
+            let in_order = (0..self.objects_max).map(link);
+            let _ = self.links.set(in_order.collect());
+        }
+        let links = self.links.get().expect("set above");
+        links[usize::from(index)].store(next, Relaxed);
     }
 
     /// Takes all free objects of a frozen slab; unfreezes it if there are none (get_freelist).
