@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! places   [ 64 pages | 64 pages | ... ], each with the transfers of one batch, or of a part of it
+//!            kept       memory is given back after each batch
 //! ```
 //! Locks: none ([`Places`]). Batches that are finished later leave some places to those that are
 //! waited for: a thread that waits for a place never has another one, so one of these becomes free.
@@ -23,11 +24,15 @@ pub(super) const PAGES: usize = DEPTH;
 /// Places for batches that are finished later.
 const LATER_MAX: usize = PLACES - 8;
 
+/// Places that keep their memory. The lowest free place is used next, so the others are needed only
+/// while many batches are under way. To take their memory again costs less than 1 us for each page.
+const KEPT: u32 = 2;
+
 /// The places of a device.
 pub(super) struct Bounce {
     memory: Mapping,
     places: Places<Batch>,
-    /// Pages that were touched.
+    /// Pages with memory.
     touched: AtomicU64,
 }
 
@@ -37,6 +42,7 @@ struct Batch {
     ios: Vec<Io>,
     origins: Vec<usize>,
     pages: usize,
+    /// Pages with memory, from the first on.
     touched: usize,
 }
 
@@ -53,7 +59,7 @@ impl Bounce {
         })
     }
 
-    /// Bytes that were touched.
+    /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
         self.touched.load(Relaxed) * PAGE_SIZE as u64
     }
@@ -131,9 +137,14 @@ impl Held<'_> {
 
     /// The addresses of the frames of its transfers.
     pub(super) fn arena(&self) -> Arena {
-        let base = self.bounce.memory.at(self.batch.index as usize * PAGES * PAGE_SIZE);
+        let base = self.bounce.memory.at(self.offset());
         // SAFETY: the mapping has so many pages for each place, and outlives the transfers.
         unsafe { Arena::new(base, PAGES as u32) }
+    }
+
+    /// Where its pages begin.
+    fn offset(&self) -> usize {
+        self.batch.index as usize * PAGES * PAGE_SIZE
     }
 
     /// Its transfers.
@@ -150,8 +161,45 @@ impl Held<'_> {
         }
     }
 
+    /// Frees the place: its transfers have ended.
+    pub(super) fn done(mut self) {
+        if self.batch.index >= KEPT {
+            let pages = std::mem::take(&mut self.batch.touched);
+            // SAFETY: pages of the place, whose transfers have ended.
+            unsafe { self.bounce.memory.give_back(self.offset(), pages * PAGE_SIZE) };
+            self.bounce.touched.fetch_sub(pages as u64, Relaxed);
+        }
+    }
+
     /// Keeps the place for [`Bounce::back`].
     pub(super) fn leave(self) -> u32 {
         self.batch.leave()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_places_have_memory_only_while_they_hold_a_batch() {
+        let bounce = Bounce::new().unwrap();
+        let pages = |count: u32| u64::from(count) * 4 * PAGE_SIZE as u64;
+        let take = || (0..KEPT + 3).map(|_| bounce.take()).collect::<Vec<_>>();
+        let fill = |held: &mut Held<'_>| -> Vec<u8> {
+            let pages = held.push(0, 0, 4);
+            // SAFETY: pages of the place.
+            pages.map(|page| unsafe { page.replace(7) }).collect()
+        };
+        let mut first = take();
+        first.iter_mut().for_each(|held| assert_eq!(fill(held), [0; 4]));
+        assert_eq!(bounce.bytes(), pages(KEPT + 3));
+        first.into_iter().for_each(Held::done);
+        assert_eq!(bounce.bytes(), pages(KEPT));
+        let mut second = take();
+        let found: Vec<_> = second.iter_mut().map(fill).collect();
+        assert!(found[..KEPT as usize].iter().all(|bytes| *bytes == [7; 4]));
+        assert!(found[KEPT as usize..].iter().all(|bytes| *bytes == [0; 4]));
+        assert_eq!(bounce.bytes(), pages(KEPT + 3));
     }
 }

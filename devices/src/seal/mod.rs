@@ -247,6 +247,7 @@ impl Device for Sealed {
         // SAFETY: by contract of this function.
         unsafe { self.seal_all(&mut held, arena, batch, send) };
         send(&mut held, batch);
+        held.done();
     }
 
     unsafe fn start(
@@ -277,6 +278,7 @@ impl Device for Sealed {
                 // SAFETY: the transfers that `start_write` started.
                 unsafe { self.device.finish(held.arena(), started, held.ios()) };
                 held.report(batch);
+                held.done();
             }
             _ => {
                 // SAFETY: by contract of this function.
@@ -365,6 +367,7 @@ impl Sealed {
             }
             None => {
                 held.report(batch);
+                held.done();
                 None
             }
         }

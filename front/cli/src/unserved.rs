@@ -10,7 +10,7 @@
 use crate::family::Family;
 use highwater_command::say;
 use highwater_mm::stats::Counter;
-use highwater_session::{Budget, Scope, read_all};
+use highwater_session::{Budget, Scope, give_back_code, read_all};
 use highwater_units::Bytes;
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
@@ -66,7 +66,8 @@ impl Unserved {
         counts.then_some(Unserved { budget, run_dir, owed, exceeded })
     }
 
-    /// Looks if that is due, `passed` after the last call.
+    /// Looks if that is due, `passed` after the last call. At the end this process gives its code
+    /// back, for it is about to sleep.
     pub(crate) fn tick(&mut self, passed: Duration) {
         self.owed = self.owed.saturating_sub(passed);
         if self.owed.is_zero() {
@@ -76,6 +77,7 @@ impl Unserved {
             self.owed = REST * Duration::try_from(took).unwrap_or_default();
         }
         self.watch(passed);
+        give_back_code();
     }
 
     fn look(&self) {
@@ -84,8 +86,10 @@ impl Unserved {
         let own = std::process::id().cast_signed();
         let family = Family::now();
         let others = family.older_than(JOINS);
-        let unserved = others.filter(|pid| !served.contains(pid)).chain([own]);
-        self.budget.set_unpaged(Bytes(unserved.map(counted).sum()).pages());
+        let others: u64 = others.filter(|pid| !served.contains(pid)).map(counted).sum();
+        // What runs now and then only counts while it runs.
+        give_back_code();
+        self.budget.set_unpaged(Bytes(others + counted(own)).pages());
     }
 
     /// Says once that the budget cannot be kept.

@@ -17,6 +17,7 @@ mod host;
 #[cfg(test)]
 mod hostile;
 mod malloc_stats;
+mod own_code;
 mod parts;
 mod settings;
 mod share;
@@ -34,6 +35,7 @@ pub use budget::{BUDGET_FILE, Budget, Compacted, FLOOR, Member, Scope};
 pub use choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory, oom_kills};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
+pub use own_code::give_back_code;
 pub use parts::Parts;
 pub use settings::{RUN_DIR, Settings};
 pub use share::{Aim, Besides, Forked, Share};

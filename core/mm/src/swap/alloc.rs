@@ -4,8 +4,8 @@
 //! apart. When that cluster has no free slot after the last one taken, the CPU looks
 //! 1. on two lists for a cluster that becomes its own. On a device with a queue: free clusters,
 //!    then sparse ones, because long runs pay; but sparse ones first once the clusters that were
-//!    ever used have three times the slots of its pages, because each of them takes room in a
-//!    sparse file, and memory for tags if it is sealed. On a device that is memory: sparse
+//!    ever used have twice the slots of its pages, because each of them takes room in a sparse
+//!    file, and memory: its tables, and tags if it is sealed. On a device that is memory: sparse
 //!    clusters, then free ones, so that the device takes at most about twice the memory of its
 //!    pages;
 //! 2. in its cluster from the start, for slots that were freed;
@@ -35,7 +35,7 @@ pub(super) struct Wanted<'a> {
 
 /// Clusters with slots that were ever taken have at most so many for each slot in use. Pages that
 /// are written again at random would spread over six to seven.
-const SPREAD_MAX: u64 = 3;
+const SPREAD_MAX: u64 = 2;
 /// So many clusters are not counted.
 const SPREAD_MIN: u32 = 8;
 
