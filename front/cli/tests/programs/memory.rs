@@ -259,7 +259,7 @@ fn regions_need_no_kernel_mappings() {
     place.compare_with("70,000 separate regions", &unlimited, &limits, &program);
 }
 
-/// The best of three rounds, because the machine is shared.
+/// One of three rounds is enough, because the machine is shared.
 #[test]
 fn many_threads_are_as_fast_as_two() {
     let place = Place::new();
@@ -273,11 +273,10 @@ fn many_threads_are_as_fast_as_two() {
         let text = run.text();
         text.split(' ').next().and_then(|n| n.parse::<f64>().ok()).expect("accesses/s")
     };
-    let ratios = [0; 3].map(|_| {
+    let is_as_fast = |_| {
         let (two, many) = (rate(&two), rate(&many));
         note(&format!("random accesses/s: 2 threads {two:.0}, 32 threads {many:.0}"));
-        many / two
-    });
-    let best = ratios.into_iter().fold(0.0, f64::max);
-    assert!(best >= 0.8, "32 threads against 2: {ratios:.2?}");
+        many >= 0.8 * two
+    };
+    assert!((0..3).any(is_as_fast), "32 threads against 2");
 }
