@@ -2,10 +2,10 @@
 //! `HIGHWATER_SEEDS=N` the first N.
 
 use highwater_lab::swarm::{self, Summary};
-use highwater_testkit::seeds;
+use highwater_testkit::seeds_on_all_cpus as seeds;
 
-/// Seeds of each of the tests, which run side by side: about half a minute. A few where assertions
-/// are off, and much would go unseen.
+/// Seeds of each of the tests: about half a minute on two CPUs. A few where assertions are off, and
+/// much would go unseen.
 const SEEDS: u64 = if cfg!(debug_assertions) { 30 } else { 10 };
 
 #[track_caller]
@@ -20,7 +20,7 @@ fn the_manager_survives_the_swarm() {
     });
 }
 
-/// Other seeds, for another CPU of the host; and each of them again, now and then, to the event.
+/// Other seeds; and each of them again, now and then, to the event.
 #[test]
 fn the_swarm_repeats_exactly() {
     seeds(SEEDS, |seed| {

@@ -11,4 +11,4 @@
 pub mod conformance;
 pub mod trial;
 
-pub use highwater_platform::testing::{Watchdog, seeds, skip_or_fail};
+pub use highwater_platform::testing::{Watchdog, seeds, seeds_on_all_cpus, skip_or_fail};

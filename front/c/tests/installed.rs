@@ -5,6 +5,7 @@ use highwater_platform::testing::skip_or_fail;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Once;
 use tempfile::TempDir;
 
 /// What a package is built for.
@@ -20,35 +21,42 @@ enum Link {
     Shared,
 }
 
-/// Installed files below a directory, and room for programs and swap files.
+/// Where all tests of this process find what one of them has installed.
+const DESTDIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/installed");
+
+/// Installs this build, as a packager does.
+fn install() {
+    let _ = std::fs::remove_dir_all(DESTDIR);
+    let mut make = Command::new("make");
+    make.args(["--silent", "--directory"]).arg(Path::new(ROOT).join("../..")).arg("c-files");
+    without_variables_of_make(&mut make);
+    make.arg(format!("C_LIBRARIES={}", built().display()));
+    ended(&run(make.args([format!("PREFIX={PREFIX}"), format!("DESTDIR={DESTDIR}")])));
+}
+
+/// An installed file, or directory.
+fn installed(path: &str) -> PathBuf {
+    Path::new(DESTDIR).join(PREFIX.trim_start_matches('/')).join(path)
+}
+
+/// Installed files, and a directory for programs and swap files of a test.
 struct Tree {
     dir: TempDir,
 }
 
 impl Tree {
-    /// Installs this build, as a packager does.
     fn new() -> Tree {
-        let dir = tempfile::tempdir().expect("a directory");
-        let mut make = Command::new("make");
-        make.args(["--silent", "--directory"]).arg(Path::new(ROOT).join("../..")).arg("c-files");
-        without_variables_of_make(&mut make);
-        let variable = |name: &str, value: &Path| format!("{name}={}", value.display());
-        make.arg(variable("C_LIBRARIES", &built())).arg(format!("PREFIX={PREFIX}"));
-        ended(&run(make.arg(variable("DESTDIR", dir.path()))));
-        Tree { dir }
-    }
-
-    /// An installed file, or directory.
-    fn installed(&self, path: &str) -> PathBuf {
-        self.dir.path().join(PREFIX.trim_start_matches('/')).join(path)
+        static INSTALLED: Once = Once::new();
+        INSTALLED.call_once(install);
+        Tree { dir: tempfile::tempdir().expect("a directory") }
     }
 
     /// Options of cc from the pkg-config file.
     fn flags(&self, link: Link) -> Vec<String> {
         let mut config = Command::new("pkg-config");
-        config.env("PKG_CONFIG_PATH", self.installed("lib/pkgconfig"));
+        config.env("PKG_CONFIG_PATH", installed("lib/pkgconfig"));
         config.args(["--cflags", "--libs", "highwater"]);
-        config.arg(format!("--define-variable=prefix={}", self.installed("").display()));
+        config.arg(format!("--define-variable=prefix={}", installed("").display()));
         if link == Link::Static {
             config.arg("--static");
         }
@@ -70,7 +78,7 @@ impl Tree {
         cc.args(LANGUAGE).args(WARNINGS).arg(Path::new(ROOT).join(source));
         ended(&run(cc.args(self.flags(link)).arg("-o").arg(&output)));
         let mut program = Command::new(output);
-        program.env("LD_LIBRARY_PATH", self.installed("lib"));
+        program.env("LD_LIBRARY_PATH", installed("lib"));
         program
     }
 
@@ -192,8 +200,8 @@ fn a_lost_page_is_an_error_or_the_end() {
 /// A program may have another library of the same names inside: zstd, Rust's.
 #[test]
 fn the_libraries_export_the_functions_of_the_header() {
-    let Some(tree) = tree() else { return };
-    let header = std::fs::read_to_string(tree.installed("include/highwater.h")).expect("installed");
+    let Some(_tree) = tree() else { return };
+    let header = std::fs::read_to_string(installed("include/highwater.h")).expect("installed");
     let mut functions: Vec<&str> = header
         .split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '(' | '*'))
         .filter_map(|word| word.trim_start_matches('*').split_once('('))
@@ -208,7 +216,7 @@ fn the_libraries_export_the_functions_of_the_header() {
     {
         let mut nm = Command::new("nm");
         nm.args(["--defined-only", "--format=posix"]).args(options);
-        let symbols = ended(&run(nm.arg(tree.installed(library))));
+        let symbols = ended(&run(nm.arg(installed(library))));
         let mut names: Vec<&str> = symbols
             .lines()
             .filter(|line| line.contains(' '))
@@ -275,7 +283,7 @@ fn cmake_finds_the_package() {
     configure.args(["-S", &project, "-B", &build]);
     let source = Path::new(ROOT).join("examples/merge_sort.c");
     configure.arg(format!("-DSOURCE={}", source.display()));
-    configure.arg(format!("-DCMAKE_PREFIX_PATH={}", tree.installed("").display()));
+    configure.arg(format!("-DCMAKE_PREFIX_PATH={}", installed("").display()));
     ended(&run(&mut configure));
     ended(&run(Command::new("cmake").args(["--build", &build])));
     for way in ["highwater", "static"] {

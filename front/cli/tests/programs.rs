@@ -5,8 +5,8 @@
 //!         \-- Place::run_within > Run, Report within bounds    /
 //! ```
 //! Every program also runs without Highwater, checks itself, and must print the same both times.
-//! Tests run one at a time (`Place` holds a lock), because memory and CPUs are scarce and some
-//! tests measure. Each run prints a line to standard error that the test runner does not capture.
+//! Tests that measure run alone (`Place` holds a lock), others beside each other. Each run prints a
+//! line to standard error that the test runner does not capture.
 
 #[allow(dead_code, reason = "each test crate uses a part of it")]
 mod common;

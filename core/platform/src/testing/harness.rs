@@ -1,24 +1,52 @@
 //! Seeds and a watchdog for tests with random operations and threads.
 
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::num::NonZero;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Runs `test` with seeds 1 to `count`; with `HIGHWATER_SEED=S`, only with seed S; with
 /// `HIGHWATER_SEEDS=N`, with seeds 1 to N. Prints the seed of a failure.
 pub fn seeds(count: u64, test: impl Fn(u64)) {
+    chosen(count).for_each(|seed| run_named(seed, &test));
+}
+
+/// As [`seeds`], by a thread for each CPU: for tests without threads of their own whose seeds take
+/// seconds, and not all the same time.
+///
+/// # Panics
+/// If `test` does, once the other threads are through.
+pub fn seeds_on_all_cpus(count: u64, test: impl Fn(u64) + Sync) {
+    let left = Mutex::new(chosen(count));
+    // Not locked while a seed runs.
+    let next = || left.lock().expect("nothing panics with it").next();
+    let run_all = || {
+        while let Some(seed) = next() {
+            run_named(seed, &test);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(run_all);
+        }
+    });
+}
+
+fn chosen(count: u64) -> RangeInclusive<u64> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-    let seeds = match number("HIGHWATER_SEED") {
+    match number("HIGHWATER_SEED") {
         Some(one) => one..=one,
         None => 1..=number("HIGHWATER_SEEDS").unwrap_or(count),
-    };
-    for seed in seeds {
-        let naming = Naming(seed);
-        test(seed);
-        std::mem::forget(naming);
     }
+}
+
+fn run_named(seed: u64, test: impl Fn(u64)) {
+    let naming = Naming(seed);
+    test(seed);
+    std::mem::forget(naming);
 }
 
 /// Prints a seed when a test panics.

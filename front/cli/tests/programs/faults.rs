@@ -104,7 +104,7 @@ fn compare_in(
 
 #[test]
 fn sort_on_a_disk_that_fails() {
-    let place = Place::new();
+    let place = Place::beside_others();
     random_lines(&place.path("text"), 5 * MIB);
     let sort = program("sort", &["-S", "64M", "--parallel=2", "text"]);
     let unlimited = place.run(&sort).expect_success("sort");
@@ -116,7 +116,7 @@ fn sort_on_a_disk_that_fails() {
 /// Both replicas fail, as one disk would.
 #[test]
 fn sort_on_two_disks_that_fail() {
-    let place = Place::new();
+    let place = Place::beside_others();
     random_lines(&place.path("text"), 5 * MIB);
     let sort = program("sort", &["-S", "64M", "--parallel=2", "text"]);
     let unlimited = place.run(&sort).expect_success("sort");
@@ -142,7 +142,7 @@ fn much_memory_whose_writes_fail_is_not_waited_for_longer() {
 
 #[test]
 fn mappings_on_a_disk_that_fails() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let maps = place.c_program("mixed", &["12", "maps"]);
     let unlimited = place.run(&maps).expect_success("maps");
     for ((faults, outcome), mode) in TABLE.into_iter().zip(Mode::ALL.into_iter().cycle()) {
@@ -153,7 +153,7 @@ fn mappings_on_a_disk_that_fails() {
 /// A user cannot inject faults by accident.
 #[test]
 fn faults_are_refused_without_the_variable_of_the_tests() {
-    let place = Place::new();
+    let place = Place::beside_others();
     for arguments in [&["run"][..], &["doctor"]] {
         let mut command = crate::common::highwater();
         command.args(arguments).args(["--swap", "flaky:read=once+ram:16M"]);

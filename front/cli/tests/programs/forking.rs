@@ -6,7 +6,7 @@ const MIB: u64 = 1 << 20;
 
 /// Runs one section, which needs 8 MiB, within 4 MiB.
 fn compare(section: &str, limits: &Limits) {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("forking", &["8", section]);
     let unlimited = place.run(&program).expect_success(section);
     place.compare_output(section, &unlimited, limits, &program).expect_swapping();
@@ -44,7 +44,7 @@ fn threads_may_flush_streams_and_allocate_while_another_forks() {
 /// Most of a child's pages are swapped out, so that it needs a manager at once or never.
 #[test]
 fn a_child_has_its_memory_however_it_first_needs_it() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("needs", &["12"]);
     let unlimited = place.run(&program).expect_success("needs");
     for limit in [4, 32] {

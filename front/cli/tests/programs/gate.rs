@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 
 /// Runs a program in each mode, and compares its output with that of a run without Highwater.
 fn compare_in_all_modes(name: &str) {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program(name, &[]);
     let unlimited = place.run(&program).expect_success(name);
     for mode in Mode::ALL {
@@ -45,7 +45,7 @@ fn threads_serve_their_own_faults() {
 /// Programs that exec, fork, map files and read them directly, with the gate.
 #[test]
 fn programs_keep_contents_with_copies() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let limits = Limits { mode: Some(Mode::Copies), ..Limits::of(8 * MIB) };
     for (name, arguments) in [
         ("mixed", &["24"][..]),
@@ -100,7 +100,7 @@ const RUN: [&str; 7] = ["./highwater", "run", "--paged", "8M", "--swap", "ram:25
 /// the superuser of an unprivileged container.
 #[test]
 fn an_ordinary_user_needs_no_rights() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("gate", &[]);
     let open = Open::new(Path::new(&program[0]));
     let alone = open.run(&["./gate"]);
@@ -127,7 +127,7 @@ fn an_ordinary_user_needs_no_rights() {
 /// As in Docker's default profile: userfaultfd is refused altogether. No swap device would help.
 #[test]
 fn a_container_that_refuses_userfaultfd_is_told_which_flag_helps() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let filter = place.compile("docker", "docker", &[]);
     let open = Open::new(&filter);
     let nowhere = ["./highwater", "run", "--swap", "dir:/nonexistent:1G", "--"];
@@ -148,7 +148,7 @@ fn a_container_with_the_device_needs_no_other_flag() {
     if std::fs::File::open("/dev/userfaultfd").is_err() {
         return skip_or_fail("no /dev/userfaultfd that this user may open");
     }
-    let place = Place::new();
+    let place = Place::beside_others();
     let filter = place.compile("docker", "docker", &[]);
     for (name, arguments) in [("gate", &[][..]), ("forks", &["24"])] {
         let program = place.c_program(name, arguments);

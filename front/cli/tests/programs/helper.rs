@@ -11,7 +11,7 @@ fn compare(section: &str, swap: Swap) {
 }
 
 fn compare_within(section: &str, limits: &Limits) {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("helper", &["16", section]);
     let unlimited = place.run(&program).expect_success(section);
     place.compare_output(section, &unlimited, limits, &program);

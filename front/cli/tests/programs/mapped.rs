@@ -28,21 +28,21 @@ fn compare(place: &Place, what: &str, limits: Limits, program: &Program) {
 
 #[test]
 fn file_mappings_count_in_the_budget() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("mapped", &[&["48"], &SERVED[..]].concat());
     compare(&place, "mapped", Limits::of(12 * MIB), &program);
 }
 
 #[test]
 fn file_mappings_count_in_the_budget_when_copied() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("mapped", &[&["32"], &SERVED[..]].concat());
     compare(&place, "mapped, copied", Limits { mapping: "copy", ..Limits::of(8 * MIB) }, &program);
 }
 
 #[test]
 fn mappings_left_to_the_kernel_have_the_same_contents() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("mapped", &[&["32"], &HANDED_OVER[..]].concat());
     let unlimited = place.run(&program).expect_success("mapped");
     for way in ["move", "copy"] {
@@ -54,6 +54,6 @@ fn mappings_left_to_the_kernel_have_the_same_contents() {
 
 #[test]
 fn numpy_reads_a_mapped_file() {
-    let place = Place::new();
+    let place = Place::beside_others();
     compare(&place, "mapped.py", Limits::of(64 * MIB), &python("mapped.py", &["file", "256"]));
 }

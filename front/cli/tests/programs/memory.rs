@@ -12,13 +12,13 @@ const UNPINNED: [&str; 9] =
 
 #[test]
 fn memory_calls_keep_contents() {
-    let place = Place::new();
+    let place = Place::beside_others();
     place.compare("mixed", &place.c_program("mixed", &[NEED]));
 }
 
 #[test]
 fn memory_calls_keep_contents_on_disk() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("mixed", &["48"]);
     let unlimited = place.run(&program).expect_success("mixed");
     let limits = Limits { swap: Swap::Dir, ..Limits::quarter(&unlimited) };
@@ -27,7 +27,7 @@ fn memory_calls_keep_contents_on_disk() {
 
 #[test]
 fn memory_calls_keep_contents_when_copied() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("mixed", &["48"]);
     let unlimited = place.run(&program).expect_success("mixed");
     let limits = Limits { mapping: "copy", ..Limits::quarter(&unlimited) };
@@ -54,7 +54,7 @@ fn pages_that_pointers_name_are_read_ahead() {
 /// them: unmaps, protects, moves, forks.
 #[test]
 fn memory_calls_keep_contents_with_large_pages() {
-    let place = Place::new();
+    let place = Place::beside_others();
     for (name, need) in [("mixed", NEED), ("forks", "64")] {
         let program = place.c_program(name, &[need]);
         let unlimited = place.run(&program).expect_success(name);
@@ -66,13 +66,13 @@ fn memory_calls_keep_contents_with_large_pages() {
 
 #[test]
 fn parents_and_children_keep_their_contents() {
-    let place = Place::new();
+    let place = Place::beside_others();
     place.compare("forks", &place.c_program("forks", &["64"]));
 }
 
 #[test]
 fn parents_and_children_share_memory_until_they_write() {
-    let place = Place::new();
+    let place = Place::beside_others();
     for need in ["20", "100"] {
         let program = place.c_program("shared", &[need]);
         let unlimited = place.run(&program).expect_success("shared");
@@ -86,7 +86,7 @@ fn parents_and_children_share_memory_until_they_write() {
 /// Where there is room for all pages, nothing is written for a child.
 #[test]
 fn a_fork_writes_no_page_that_is_in_memory() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("forks", &["10", "turns", "nested"]);
     let unlimited = place.run(&program).expect_success("forks");
     for mode in [Mode::InThread, Mode::Handlers] {
@@ -103,7 +103,7 @@ fn a_fork_writes_no_page_that_is_in_memory() {
 
 #[test]
 fn children_inherit_exactly_their_memory() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("inherits", &["24"]);
     let unlimited = place.run(&program).expect_success("inherits");
     for (mapping, map_files) in [("auto", "read"), ("copy", "read"), ("auto", "off")] {
@@ -116,7 +116,7 @@ fn children_inherit_exactly_their_memory() {
 /// `highwater run` makes no large pages, like a kernel without them.
 #[test]
 fn madvise_reports_no_large_pages() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("collapse", &["16"]);
     let run = place.run_within(&Limits::of(4 * MIB), &program).expect_success("collapse");
     let answers = "hugepage: done\ncollapse: EINVAL\nnohugepage: done\n\
@@ -126,7 +126,7 @@ fn madvise_reports_no_large_pages() {
 
 #[test]
 fn parents_and_children_keep_their_contents_compressed() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("forks", &["24"]);
     let unlimited = place.run(&program).expect_success("forks");
     for algorithm in ["lz4", "zstd"] {
@@ -138,7 +138,7 @@ fn parents_and_children_keep_their_contents_compressed() {
 
 #[test]
 fn parents_and_children_keep_their_contents_in_tiers() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("forks", &["24"]);
     let unlimited = place.run(&program).expect_success("forks");
     let limits = Limits { swap: Swap::Tier(4 * MIB), ..Limits::quarter(&unlimited) };
@@ -147,7 +147,7 @@ fn parents_and_children_keep_their_contents_in_tiers() {
 
 #[test]
 fn memory_calls_keep_contents_in_tiers() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("mixed", &["48"]);
     let unlimited = place.run(&program).expect_success("mixed");
     let limits = Limits { swap: Swap::Tier(8 * MIB), ..Limits::quarter(&unlimited) };
@@ -156,7 +156,7 @@ fn memory_calls_keep_contents_in_tiers() {
 
 #[test]
 fn malloc_keeps_contents() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("heap", &[NEED]);
     let unlimited = place.run(&program).expect_success("heap");
     // Not compared with the peak without Highwater, where malloc keeps freed memory.
@@ -166,7 +166,7 @@ fn malloc_keeps_contents() {
 
 #[test]
 fn system_calls_reach_swapped_out_buffers() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("buffers", &["64"]);
     let unlimited = place.run(&program).expect_success("buffers");
     let limits = Limits::quarter(&unlimited).by_handlers();
@@ -175,7 +175,7 @@ fn system_calls_reach_swapped_out_buffers() {
 
 #[test]
 fn system_calls_reach_swapped_out_buffers_when_copied() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("buffers", &[&["48"], &UNPINNED[..]].concat());
     let unlimited = place.run(&program).expect_success("buffers");
     let limits = Limits { mapping: "copy", ..Limits::quarter(&unlimited).by_handlers() };
@@ -184,7 +184,7 @@ fn system_calls_reach_swapped_out_buffers_when_copied() {
 
 #[test]
 fn structures_locks_and_stacks_may_be_swapped_out() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("structs", &["64"]);
     let unlimited = place.run(&program).expect_success("structs");
     let limits = Limits::quarter(&unlimited);
@@ -198,7 +198,7 @@ fn structures_locks_and_stacks_may_be_swapped_out() {
 /// its signal handler faulted, locked them too, and waited behind a writer.
 #[test]
 fn threads_that_fork_and_take_signals_keep_their_contents() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let storm = place.c_program("storm", &["7", "3", "8", "24"]);
     let unlimited = place.run(&storm).expect_success("storm");
     // Children and their children may each need all of it again.
@@ -212,7 +212,7 @@ fn threads_that_fork_and_take_signals_keep_their_contents() {
 /// Allocates first in a constructor: the manager's threads start under the loader's lock.
 #[test]
 fn a_library_may_allocate_in_its_constructor() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let library = place.compile("loads", "libloads.so", &["-DLIBRARY", "-shared", "-fPIC"]);
     let library = library.to_str().expect("a path in UTF-8");
     let program = place.c_program("loads", &[library]);
@@ -222,7 +222,7 @@ fn a_library_may_allocate_in_its_constructor() {
 /// Registers fork handlers when it is loaded, before the program begins.
 #[test]
 fn a_library_may_read_memory_in_its_fork_handlers() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let library = place.compile("handlers", "libhandlers.so", &["-DLIBRARY", "-shared", "-fPIC"]);
     let library = library.to_str().expect("a path in UTF-8");
     let executable = place.compile("handlers", "handlers", &["-Wl,--no-as-needed", library]);
@@ -232,7 +232,7 @@ fn a_library_may_read_memory_in_its_fork_handlers() {
 /// The manager's memory once came to lie in holes that the program was about to fill.
 #[test]
 fn the_manager_maps_nothing_where_the_program_has_unmapped() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("holes", &["48"]);
     let unlimited = place.run(&program).expect_success("holes");
     for swap in [Swap::Dir, Swap::Zram("lz4"), Swap::Tier(4 * MIB)] {
@@ -245,21 +245,21 @@ fn the_manager_maps_nothing_where_the_program_has_unmapped() {
 
 #[test]
 fn a_hundred_thousand_regions_work() {
-    let place = Place::new();
+    let place = Place::beside_others();
     place.compare("100,000 regions", &place.c_program("regions", &["100000"]));
 }
 
 /// Has more mappings than the kernel allows; without Highwater only another order works.
 #[test]
 fn regions_need_no_kernel_mappings() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let unlimited = place.run(&place.c_program("regions", &["140000"])).expect_success("regions");
     let limits = Limits::quarter(&unlimited);
     let program = place.c_program("regions", &["140000", "alternate"]);
     place.compare_with("70,000 separate regions", &unlimited, &limits, &program);
 }
 
-/// The best of three rounds, because the machine is shared.
+/// One of three rounds is enough, because the machine is shared.
 #[test]
 fn many_threads_are_as_fast_as_two() {
     let place = Place::new();
@@ -273,11 +273,10 @@ fn many_threads_are_as_fast_as_two() {
         let text = run.text();
         text.split(' ').next().and_then(|n| n.parse::<f64>().ok()).expect("accesses/s")
     };
-    let ratios = [0; 3].map(|_| {
+    let is_as_fast = |_| {
         let (two, many) = (rate(&two), rate(&many));
         note(&format!("random accesses/s: 2 threads {two:.0}, 32 threads {many:.0}"));
-        many / two
-    });
-    let best = ratios.into_iter().fold(0.0, f64::max);
-    assert!(best >= 0.8, "32 threads against 2: {ratios:.2?}");
+        many >= 0.8 * two
+    };
+    assert!((0..3).any(is_as_fast), "32 threads against 2");
 }

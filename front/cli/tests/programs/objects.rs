@@ -7,7 +7,7 @@ const MIB: u64 = 1 << 20;
 
 /// Runs sections of `objects`, which need MIB each, with much less memory.
 fn compare(limits: Limits, sections: &[&str]) {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("objects", &[&["32"], sections].concat());
     let unlimited = place.run(&program).expect_success("objects");
     let what = format!("objects {}", sections.join(" "));
@@ -16,7 +16,7 @@ fn compare(limits: Limits, sections: &[&str]) {
 
 /// Runs one section, which may not need swap. Returns its report.
 fn bounded(limits: &Limits, section: &str) -> Report {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("objects", &["32", section]);
     let what = format!("objects {section}");
     let unlimited = place.run(&program).expect_success(&what);
@@ -57,7 +57,7 @@ fn parents_and_children_have_small_blocks_of_their_own() {
 /// Objects cached by threads are not lost to a forked child.
 #[test]
 fn a_forked_child_keeps_objects_cached_by_other_threads() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("objects", &["8", "orphans"]);
     place.run_within(&Limits::of(8 * MIB), &program).expect_success("objects orphans");
 }
@@ -74,7 +74,7 @@ fn threads_that_start_together_are_paged() {
 /// A string must be freed by the malloc that allocated it.
 #[test]
 fn a_program_with_its_own_malloc_keeps_it() {
-    let place = Place::new();
+    let place = Place::beside_others();
     place.compare("own malloc", &place.c_program("own_malloc", &["32"]));
 }
 
@@ -89,7 +89,7 @@ fn freeing_reads_no_page() {
 /// getline, getdelim and vasprintf return paged blocks of malloc.
 #[test]
 fn lines_are_paged() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("getlines", &["20000"]);
     let unlimited = place.run(&program).expect_success("getlines");
     let report = place.compare_output("getlines", &unlimited, &Limits::of(4 * MIB), &program);
@@ -101,7 +101,7 @@ fn lines_are_paged() {
 /// fork and _exit may be called in signal handlers that interrupted malloc.
 #[test]
 fn handlers_that_interrupted_malloc_may_fork_and_exit() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("objects", &["4", "interrupted"]);
     let unlimited = place.run(&program).expect_success("objects interrupted");
     place.compare_output("interrupted", &unlimited, &Limits::of(8 * MIB), &program);
@@ -113,7 +113,7 @@ fn the_report_lists_blocks_that_were_never_freed() {
     for arguments in
         [&["8", "leaks"][..], &["8", "abuse", "leaks_and_leaves"], &["8", "abuse", "killed"]]
     {
-        let (place, what) = (Place::new(), arguments.join(" "));
+        let (place, what) = (Place::beside_others(), arguments.join(" "));
         let run = place.run_within(&Limits::of(8 * MIB), &place.c_program("objects", arguments));
         let status = if what.ends_with("killed") { 128 + libc::SIGKILL } else { 0 };
         assert_eq!(run.status.code(), Some(status), "{what}: {}", run.errors);
@@ -141,7 +141,7 @@ fn the_report_lists_blocks_that_were_never_freed() {
 
 #[test]
 fn an_invalid_free_ends_the_program() {
-    let place = Place::new();
+    let place = Place::beside_others();
     for (abuse, reason) in [
         ("twice", "a block was freed twice: 0x"),
         ("twice_elsewhere", "a block was freed twice: 0x"),
@@ -163,14 +163,14 @@ fn perl_hashes() {
                   $s += length $h{$_} for sort keys %h; $s } print sum(), \"\\n\"; \
                   my $child = fork(); if (!$child) { delete $h{$_} for 1..1000; \
                   print sum(), \"\\n\"; exit 0 } waitpid $child, 0; print \"$? \", sum(), \"\\n\";";
-    let place = Place::new();
+    let place = Place::beside_others();
     place.compare("perl hashes", &program("perl", &["-e", script]));
 }
 
 /// A compiler: short-lived processes with many libraries.
 #[test]
 fn gcc() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let mut source = String::from("int f0(int x) { return x; }\n");
     for i in 1..400 {
         let body = format!("int s = {i}; for (int i = 0; i < x; i++) s += f{}(i ^ s);", i - 1);

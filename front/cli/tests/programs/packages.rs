@@ -32,7 +32,7 @@ fn shell(line: &str) -> Program {
 #[test]
 fn node_keeps_objects() {
     if is_installed("node") {
-        Place::new().compare("node", &program("node", &[&script("objects.js")]));
+        Place::beside_others().compare("node", &program("node", &[&script("objects.js")]));
     }
 }
 
@@ -40,14 +40,14 @@ fn node_keeps_objects() {
 #[test]
 fn python_keeps_objects_of_malloc() {
     let line = ["PYTHONMALLOC=malloc", PYTHON, &script("objects.py")];
-    Place::new().compare("PYTHONMALLOC=malloc", &program("env", &line));
+    Place::beside_others().compare("PYTHONMALLOC=malloc", &program("env", &line));
 }
 
 #[test]
 fn compiling_templates() {
     if is_installed("g++") {
         let line = ["-O0", "-S", "-o", "/dev/stdout", &script("templates.cc")];
-        Place::new().compare("g++", &program("g++", &line));
+        Place::beside_others().compare("g++", &program("g++", &line));
     }
 }
 
@@ -55,7 +55,7 @@ fn compiling_templates() {
 #[test]
 fn stress_ng_verifies_blocks_of_malloc() {
     if is_installed("stress-ng") {
-        let place = Place::new();
+        let place = Place::beside_others();
         let program = shell(
             "stress-ng --malloc 1 --malloc-ops 40000 --malloc-bytes 64K \
                              --verify --seed 1 --quiet && echo verified",
@@ -69,7 +69,7 @@ fn stress_ng_verifies_blocks_of_malloc() {
 #[test]
 fn hackbench_is_not_served() {
     if is_installed("hackbench") {
-        let place = Place::new();
+        let place = Place::beside_others();
         let program = shell("hackbench --groups 8 --loops 100 | grep -v Time:");
         let unlimited = place.run(&program).expect_success("hackbench");
         let report = place.compare_output("hackbench", &unlimited, &Limits::of(16 * MIB), &program);

@@ -33,7 +33,7 @@ fn compare(place: &Place, memory: u64, pins: &Path, arguments: [&str; 3]) {
 
 #[test]
 fn pinned_pages_keep_what_devices_write() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let options = ["-DLIBRARY", "-shared", "-fPIC", "-Wl,-soname,liburing.so.2"];
     place.compile("pins", "liburing.so.2", &options);
     let pins = place.compile("pins", "pins", &[]);
@@ -46,7 +46,7 @@ fn pinned_pages_keep_what_devices_write() {
 /// Of 11 MiB, 8 are in flight.
 #[test]
 fn pages_that_a_disk_writes_to_are_not_swapped_out() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let pins = place.compile("pins", "pins", &[]);
     compare(&place, 11 * MIB, &pins, ["0", "direct", "30"]);
 }

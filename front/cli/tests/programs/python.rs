@@ -14,7 +14,7 @@ pub(crate) fn python(script: &str, arguments: &[&str]) -> Program {
 }
 
 fn compare(script: &str, arguments: &[&str]) {
-    let place = Place::new();
+    let place = Place::beside_others();
     place.compare(&format!("{script} {}", arguments.join(" ")), &python(script, arguments));
 }
 
@@ -35,7 +35,7 @@ fn bytes_with_subprocesses() {
 
 #[test]
 fn bytes_with_multiprocessing_compressed() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = python("big_bytes.py", &["fork", "72"]);
     let unlimited = place.run(&program).expect_success("big_bytes.py fork");
     for algorithm in ["lz4", "zstd"] {

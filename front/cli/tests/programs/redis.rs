@@ -97,7 +97,7 @@ fn keep_keys(limits: &Limits, load: &Load) {
     if !is_installed("redis-server") || !is_installed("redis-benchmark") {
         return;
     }
-    let place = Place::new();
+    let place = Place::beside_others();
     let socket = place.path("redis.sock");
     let (report, made) = thread::scope(|scope| {
         let running = scope.spawn(|| serve(&place, limits, &socket));

@@ -4,7 +4,7 @@ use crate::place::{Limits, Place};
 
 /// Runs one section, which needs 16 MiB at most, within 4 MiB.
 fn compare(section: &str) {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("refused", &["8", section]);
     let unlimited = place.run(&program).expect_success(section);
     let limits = Limits { swap_size: 128 << 20, ..Limits::of(4 << 20) };

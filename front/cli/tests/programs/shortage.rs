@@ -22,7 +22,7 @@ const LITTLE: Limits = Limits {
 
 #[test]
 fn four_mebibytes_are_enough() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.c_program("mixed", &["24"]);
     let unlimited = place.run(&program).expect_success("mixed");
     place.compare_with("mixed in 4 MiB", &unlimited, &LITTLE, &program);

@@ -24,7 +24,7 @@ fn section(place: &Place, name: &str) -> Report {
 /// resolve names relative to the extension.
 #[test]
 fn deep_bound_libraries_free_blocks_of_this_malloc() {
-    let place = Place::new();
+    let place = Place::beside_others();
     std::fs::create_dir(place.path("lib")).expect("a directory");
     let outer = "#include <dlfcn.h>\n#include <stdlib.h>\n\
                  void give(void *block) { free(block); }\n\
@@ -49,7 +49,7 @@ fn php_with_extensions() {
     if !["mbstring", "dom", "simplexml"].iter().all(|module| has(module, &modules)) {
         return skip_or_fail("no php with mbstring, dom and simplexml");
     }
-    let (place, program) = (Place::new(), program("php", &["-r", script]));
+    let (place, program) = (Place::beside_others(), program("php", &["-r", script]));
     let unlimited = place.run(&program).expect_success("php");
     let report = place.compare_output("php", &unlimited, &Limits::of(4 * MIB), &program);
     assert!(report.number("/paged_peak_bytes") > 2 * MIB, "the document is paged");
@@ -69,7 +69,7 @@ fn other_mallocs_can_be_preloaded() {
             skip_or_fail(format_args!("no {malloc}"));
             continue;
         }
-        let place = Place::new();
+        let place = Place::beside_others();
         let plain = place.c_program("strangers", &["mallocs"]);
         let unlimited = place.run(&plain).expect_success("mallocs");
         let linked = place.compile("strangers", "linked", &["-Wl,--no-as-needed", &malloc]);
@@ -92,7 +92,7 @@ fn other_mallocs_can_be_preloaded() {
 /// address for it, because they are not position-independent: a jump to this library's.
 #[test]
 fn the_address_of_malloc_in_a_program_is_no_malloc_of_its_own() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let plain = place.compile("addresses", "addresses", &["-no-pie", "-fno-pic"]);
     let plain = program(plain, &["32"]);
     let own = place.c_program("own_malloc", &["32"]);
@@ -111,19 +111,19 @@ fn the_address_of_malloc_in_a_program_is_no_malloc_of_its_own() {
 /// 20 MB in total, from threads that allocate 20 KB once.
 #[test]
 fn small_allocations_of_many_threads_are_counted() {
-    let report = section(&Place::new(), "many");
+    let report = section(&Place::beside_others(), "many");
     let paged = report.number("/vmstat/pgzero") * 4096;
     assert!(paged > 16 * MIB, "{paged} bytes were paged");
 }
 
 #[test]
 fn the_break_of_a_program_is_paged() {
-    section(&Place::new(), "breaks").expect_swapping();
+    section(&Place::beside_others(), "breaks").expect_swapping();
 }
 
 #[test]
 fn memory_that_is_not_paged_is_shown_by_kind() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let report = section(&place, "kinds");
     assert_eq!(report.number("/processes"), 0, "nothing was to be paged");
     let [shared, executable] = ["shared", "executable"]
@@ -140,7 +140,7 @@ fn memory_that_is_not_paged_is_shown_by_kind() {
 /// The library's memory does not grow with the number of mappings.
 #[test]
 fn the_manager_does_not_grow_with_mappings() {
-    let report = section(&Place::new(), "mappings");
+    let report = section(&Place::beside_others(), "mappings");
     let manager = report.number("/peak_resident/manager_bytes");
     assert!(manager < 8 * MIB, "{manager} bytes");
 }
@@ -148,7 +148,7 @@ fn the_manager_does_not_grow_with_mappings() {
 /// Ten ways to start a program, all of which are served.
 #[test]
 fn children_of_a_program_that_cleared_its_environment_are_served() {
-    let report = section(&Place::new(), "cleared");
+    let report = section(&Place::beside_others(), "cleared");
     assert!(report.number("/processes") >= 10, "{} processes", report.number("/processes"));
     let large = report.number("/malloc/at_most/large_bytes");
     assert!(large >= 80 * MIB, "{large} bytes of blocks that were asked for");
@@ -156,7 +156,7 @@ fn children_of_a_program_that_cleared_its_environment_are_served() {
 
 #[test]
 fn variables_that_the_user_unsets_stay_unset() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let inner = place.c_program("strangers", &["child", "x"]);
     for variable in ["LD_PRELOAD", "HIGHWATER_MEMORY"] {
         let outer = [&program("env", &["-u", variable])[..], &inner].concat();
@@ -168,7 +168,7 @@ fn variables_that_the_user_unsets_stay_unset() {
 /// A program with a sanitizer is refused by a run; as a child it runs unserved.
 #[test]
 fn programs_with_sanitizers_are_not_served() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let source = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
                   int main(void) { char *p = malloc(4 << 20); memset(p, 1, 4 << 20);\n\
                   printf(\"%d\\n\", p[77]); free(p); }\n";

@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn sleeping_and_spinning_threads_are_distinguished() {
-        let place = Place::new();
+        let place = Place::beside_others();
         let mut shell = Command::new("sh");
         shell.args(["-c", "sleep 300 & while :; do :; done"]);
         let time_limit = Duration::from_millis(500);
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_stuck_run_shows_the_managers_statistics() {
-        let place = Place::new();
+        let place = Place::beside_others();
         let script = "import time; x = bytearray(1 << 20); time.sleep(300)";
         let program = program("python3", &["-c", script]);
         let time_limit = Duration::from_secs(5);

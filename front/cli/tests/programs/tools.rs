@@ -17,13 +17,13 @@ fn sort(place: &Place) -> Program {
 
 #[test]
 fn gnu_sort() {
-    let place = Place::new();
+    let place = Place::beside_others();
     place.compare("sort", &sort(&place));
 }
 
 #[test]
 fn gnu_sort_on_disk() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = sort(&place);
     let unlimited = place.run(&program).expect_success("sort");
     let limits = Limits { swap: Swap::Dir, ..Limits::quarter(&unlimited) };
@@ -32,7 +32,7 @@ fn gnu_sort_on_disk() {
 
 #[test]
 fn gnu_sort_when_copied() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = sort(&place);
     let unlimited = place.run(&program).expect_success("sort");
     let limits = Limits { mapping: "copy", ..Limits::quarter(&unlimited) };
@@ -41,14 +41,14 @@ fn gnu_sort_when_copied() {
 
 #[test]
 fn xz() {
-    let place = Place::new();
+    let place = Place::beside_others();
     repeating(&place.path("data"), DATA_BYTES);
     place.compare("xz -9", &program("xz", &["-9", "-T1", "-k", "-c", "data"]));
 }
 
 #[test]
 fn zstd() {
-    let place = Place::new();
+    let place = Place::beside_others();
     repeating(&place.path("data"), DATA_BYTES);
     let arguments = ["--ultra", "-22", "--long=27", "--single-thread", "-q", "-c", "data"];
     place.compare("zstd --ultra -22", &program("zstd", &arguments));

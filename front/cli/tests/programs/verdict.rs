@@ -44,7 +44,7 @@ fn compress(what: &str, place: &Place, unlimited: &Run, tight: &Report, program:
 #[test]
 fn a_sort_is_helped_by_memory_and_by_zram_as_the_verdict_says() {
     let place = Place::new();
-    words(&place.path("text"), 800_000);
+    words(&place.path("text"), 400_000);
     let sort = program("sort", &["-S", "512M", "--parallel=2", "text"]);
     let unlimited = place.run(&sort).expect_success("sort");
     let tight = follow("sort, verdict", &place, &unlimited, &sort);
