@@ -42,7 +42,7 @@ pub(super) fn fetch<P: Platform>(
     read_all(m, &mut pages[..count], slot, frames)?;
     m.count(Counter::PgMajFault, 1);
     let protection = keep_or_free_slots(m, &[slot], &frames[..1], access);
-    Ok(install(m, held, &FrameList::one(frames[0]), protection, Served::Major))
+    Ok(install(m, held, &FrameList::one(frames[0]), List::ActiveAnon, protection, Served::Major))
 }
 
 /// Holds the pages in the other slots of the window around `slot`; returns how many.

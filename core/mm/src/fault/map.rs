@@ -16,11 +16,13 @@ use crate::swap::Trust;
 use highwater_platform::{Platform, Protection, Recency, Stop};
 use highwater_units::FrameList;
 
-/// Gives frames to held anonymous pages, adds them to the LRU and maps them.
+/// Gives frames to held anonymous pages, adds them to the LRU, the wanted one to `list`, and maps
+/// them.
 pub(super) fn install<P: Platform>(
     m: &Machine<P>,
     held: Held<'_, P>,
     frames: &FrameList,
+    list: List,
     protection: Protection,
     served: Served,
 ) -> Served {
@@ -28,24 +30,24 @@ pub(super) fn install<P: Platform>(
     // On the LRU before the entries are released: a thread that then drops a page finds its frame.
     match served {
         Served::Major => {
-            list_read(m, &held, frames);
+            list_read(m, &held, frames, list);
             note_anon(m, frames);
         }
-        Served::Minor | Served::Again => m.add_to_lru(frames, List::ActiveAnon),
+        Served::Minor | Served::Again => m.add_to_lru(frames, list),
     }
     map(m, held, frames, protection, served)
 }
 
-/// Adds anonymous pages that were read to the LRU: the wanted one to the active list.
-fn list_read<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames: &FrameList) {
-    let list = list_of_ahead(m, held);
-    if frames.len() == 1 || list == List::ActiveAnon {
-        return m.add_to_lru(frames, List::ActiveAnon);
+/// Adds anonymous pages that were read to the LRU: the wanted one to `list`.
+fn list_read<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames: &FrameList, list: List) {
+    let ahead = list_of_ahead(m, held);
+    if ahead == list {
+        return m.add_to_lru(frames, list);
     }
     let wanted = held.origin();
-    m.add_to_lru(&frames[wanted..=wanted], List::ActiveAnon);
-    m.add_to_lru(&frames[..wanted], list);
-    m.add_to_lru(&frames[wanted + 1..], list);
+    m.add_to_lru(&frames[wanted..=wanted], list);
+    m.add_to_lru(&frames[..wanted], ahead);
+    m.add_to_lru(&frames[wanted + 1..], ahead);
 }
 
 /// The list of anonymous pages that are read along with the one that faulted. Where a use of a
@@ -112,6 +114,7 @@ pub(super) fn map_first<P: Platform>(
         // One page of a large page stays part of it.
         let entry = if was.is_large_resident() { entry.large() } else { entry };
         let entry = if was.is_referenced() { entry.referenced() } else { entry };
+        let entry = if was.is_probed() { entry.probed() } else { entry };
         let entry = entry.with_writes_of(was);
         let entry = match (index < progress.done, kind) {
             (true, Kind::Anon) => entry.mapped().accessed(),

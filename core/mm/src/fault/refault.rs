@@ -5,14 +5,31 @@ use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
 use crate::space::{Entry, Held};
 use crate::stats::Counter;
-use highwater_platform::Platform;
-use highwater_units::{FrameList, Pfn};
+use highwater_platform::{Platform, Recency};
+use highwater_units::{FrameList, Pfn, Slot};
 
 /// Notes that anonymous pages were read from swap: a cost of evicting anonymous pages.
 pub(super) fn note_anon<P: Platform>(m: &Machine<P>, frames: &FrameList) {
     if m.config.notes_refaults() {
         m.count(Counter::RefaultAnon, frames.len() as u64);
         m.note_refault(m.node_of(frames[0]), Kind::Anon);
+    }
+}
+
+/// The list of an anonymous page that a fault has read from a slot. With accessed bits all pages
+/// are active, as in Linux up to 5.8. Otherwise a page is active if it was evicted not longer ago
+/// than half of the anonymous pages have been since, as from Linux 5.9 on, whose active list is
+/// that half. Any other page has to be used once more first, so that pages that are used once do
+/// not displace those in use.
+pub(super) fn list_of_anon<P: Platform>(m: &Machine<P>, slot: Slot) -> List {
+    let half = || m.nodes.iter().map(|node| node.lru.len_of(Kind::Anon)).sum::<u32>() / 2;
+    match (m.platform.recency(), m.swap.distance(slot)) {
+        (Recency::AccessedBit, _) => List::ActiveAnon,
+        (Recency::Unmapping, Some(distance)) if distance <= half() => {
+            m.count(Counter::ActivateAnon, 1);
+            List::ActiveAnon
+        }
+        (Recency::Unmapping, _) => List::InactiveAnon,
     }
 }
 

@@ -10,6 +10,7 @@
 use super::access::{Fault, Served, Window};
 use super::map::install;
 use super::read::{extend_swapped, keep_or_free_slots, read_run, slots_of};
+use super::refault::list_of_anon;
 use super::{around, pointers, request};
 use crate::alloc;
 use crate::error::FaultError;
@@ -51,9 +52,11 @@ pub(super) fn fetch<P: Platform>(
         pointers::from_stream(m, space, (fault.vpn, frames[wanted]), window);
     }
     let slots = slots_of(&held);
+    // Before the slot may be freed, and taken for another page.
+    let list = list_of_anon(m, slot);
     let access = access_to_expect(m, &mut held, slot, access);
     let protection = keep_or_free_slots(m, &slots[..frames.len()], &frames, access);
-    let served = install(m, held, &frames, protection, Served::Major);
+    let served = install(m, held, &frames, list, protection, Served::Major);
     pointers::from_named(m, space, fault.vpn);
     Ok(served)
 }

@@ -27,7 +27,7 @@ pub(super) fn serve<P: Platform>(
     let frames = alloc::frames(m, held.len())?;
     held.keep_nearest(frames.len());
     zero(m, &frames);
-    Ok(install(m, held, &frames, Protection::ReadWrite, Served::Minor))
+    Ok(install(m, held, &frames, List::ActiveAnon, Protection::ReadWrite, Served::Minor))
 }
 
 /// Makes the absent pages of a range present while free memory is above the high watermark. Only

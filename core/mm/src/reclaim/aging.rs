@@ -40,13 +40,12 @@ pub(super) fn aging<P: Platform>(node: &Node<P>, kind: Kind, probing: Probing) -
 }
 
 /// With accessed bits, the kernel's ratio: 1 up to 1 GiB, then sqrt(10 * GiB). Where a used page
-/// costs a fault, the inactive list is an eighth, or a quarter if a read costs far more.
+/// costs a fault, the inactive list is an eighth.
 fn inactive_is_low<P: Platform>(lru: &Lru<P>, kind: Kind, probing: Probing) -> bool {
     let (active, inactive) = (lru.len(List::active(kind)), lru.len(List::inactive(kind)));
     let ratio = match probing {
         Probing::AccessedBits => inactive_ratio(active + inactive),
-        Probing::Blocks => 7,
-        Probing::Sparing => 3,
+        Probing::Blocks | Probing::Sparing => 7,
     };
     u64::from(inactive) * u64::from(ratio) < u64::from(active)
 }

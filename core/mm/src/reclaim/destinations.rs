@@ -19,8 +19,8 @@ pub(super) struct Destinations {
     pub(super) kept: FrameBatch,
     /// Unmapped to see whether they are used: once more round the inactive list.
     pub(super) probed: FrameBatch,
-    /// Read ahead and mapped: to be unmapped, then as `probed`.
-    pub(super) ahead: FrameBatch,
+    /// Mapped, and not probed since they were read: to be unmapped, then as `probed`.
+    pub(super) unprobed: FrameBatch,
 }
 
 impl Destinations {
@@ -46,7 +46,7 @@ pub(super) fn detach<P: Platform>(m: &Machine<P>, frames: &[Pfn]) {
 /// Puts the pages that stay on their lists.
 pub(super) fn put_back<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, to: &Destinations) {
     m.count(Counter::PgActivate, to.activated.len() as u64);
-    m.count(Counter::PgRotated, (to.kept.len() + to.probed.len() + to.ahead.len()) as u64);
+    m.count(Counter::PgRotated, (to.kept.len() + to.probed.len() + to.unprobed.len()) as u64);
     if kind == Kind::File {
         node.lru.workingset().age_by(to.activated.len());
     }

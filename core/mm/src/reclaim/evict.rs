@@ -50,6 +50,8 @@ pub(super) struct Evicted {
     pub(super) written: u32,
     /// Of these, pages still in flight, whose frames will be freed.
     pub(super) in_flight: u32,
+    /// Pages that were only unmapped, to see whether they are used.
+    pub(super) probed: u32,
 }
 
 /// Evicts what it can of `batch`, isolated from `node`'s inactive list of `kind`. Writes to slots
@@ -87,11 +89,12 @@ pub(super) fn evict<P: Platform>(
         Reclaimer::Direct => m.free(&to.freed),
     }
     put_back(m, node, kind, to);
-    if !to.ahead.is_empty() {
-        region::probe_ahead(m, node, &to.ahead);
+    if !to.unprobed.is_empty() {
+        region::probe_inactive(m, node, &to.unprobed);
     }
     let freed = freed + of_folios.freed + to.freed.len() as u32;
-    Evicted { freed, written: written + of_folios.written, in_flight }
+    let probed = (to.probed.len() + to.unprobed.len()) as u32;
+    Evicted { freed, written: written + of_folios.written, in_flight, probed }
 }
 
 /// Makes the transfers, or starts them; returns how many pages are left in flight.
@@ -198,7 +201,7 @@ fn swap_out<P: Platform>(
                 run.disown(m, index);
                 (&mut to.kept, Entry::ABSENT)
             }
-            (Fate::Probe, Unmapped::Done, _) => (&mut to.ahead, was),
+            (Fate::Probe, Unmapped::Done, _) => (&mut to.unprobed, was),
             (Fate::Drop, Unmapped::Done, _) => {
                 m.count(Counter::PgDropClean, 1);
                 let slot = m.frames.take_slot(*pfn).expect("only pages with a slot are dropped");

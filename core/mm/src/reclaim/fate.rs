@@ -18,14 +18,14 @@ pub(super) enum Fate {
 }
 
 /// Decides. `recency` says what the entry of a used page looks like: where pages are probed by
-/// unmapping them, it is mapped again. A file's page comes to the inactive list without a probe;
-/// with an accessed bit, its second use activates it. `has_copy`: its slot or file has the bytes
-/// that it had when it was clean.
+/// unmapping them, it is mapped again. A file's page, and an anonymous one that was read from swap,
+/// may come to the inactive list without a probe; with an accessed bit, the second use of a file's
+/// page activates it. `has_copy`: its slot or file has the bytes that it had when it was clean.
 pub(super) fn decide(kind: Kind, entry: Entry, has_copy: bool, recency: Recency) -> Fate {
     let (used, probed) = match (recency, kind) {
         (Recency::AccessedBit, Kind::Anon) => (entry.is_accessed(), true),
         (Recency::AccessedBit, Kind::File) => (entry.is_referenced(), true),
-        (Recency::Unmapping, Kind::Anon) => (entry.is_mapped(), !entry.is_ahead()),
+        (Recency::Unmapping, Kind::Anon) => (entry.is_mapped(), entry.is_probed()),
         (Recency::Unmapping, Kind::File) => (entry.is_mapped(), entry.is_referenced()),
     };
     match (used, probed, has_copy && !entry.is_dirty()) {
@@ -58,10 +58,11 @@ mod tests {
             (used.dirty(), false, Fate::Activate),
         ];
         for (entry, has_slot, fate) in table {
-            for recency in [Recency::AccessedBit, Recency::Unmapping] {
-                assert_fate(Kind::Anon, recency, entry, has_slot, fate);
-            }
+            assert_fate(Kind::Anon, Recency::AccessedBit, entry, has_slot, fate);
+            assert_fate(Kind::Anon, Recency::Unmapping, entry.probed(), has_slot, fate);
         }
+        assert_fate(Kind::Anon, Recency::Unmapping, used, true, Fate::Probe);
+        assert_fate(Kind::Anon, Recency::Unmapping, idle, true, Fate::Drop);
     }
 
     #[test]

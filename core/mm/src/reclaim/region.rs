@@ -25,12 +25,6 @@ use highwater_units::{BATCH_PAGES_MAX, FrameBatch, LARGE_PAGES, Order, Pfn, Spac
 /// Pages that make a batch worth its flush.
 const PAGES_MIN: usize = 64;
 
-/// Pages that were read ahead for which a batch of their own is worth its flush. Fewer wait for
-/// their block on the active list.
-const AHEAD_MIN: usize = PAGES_MIN / 4;
-
-const _: () = assert!(AHEAD_MIN <= BATCH_PAGES_MAX, "put back together");
-
 /// Blocks that a batch takes pages from at most.
 const BLOCKS_MAX: usize = 16;
 
@@ -167,27 +161,25 @@ fn gather<'a, P: Platform>(
     Gathered::Batched
 }
 
-/// Unmaps isolated inactive pages that were read ahead and are mapped, with such neighbours of
-/// theirs, and sends them once more round the inactive list of anonymous pages.
-pub(super) fn probe_ahead<P: Platform>(m: &Machine<P>, node: &Node<P>, pages: &[Pfn]) {
+/// Unmaps isolated inactive pages that are mapped and were not probed since they were read, with
+/// such neighbours of theirs, and sends them once more round the inactive list of anonymous pages.
+pub(super) fn probe_inactive<P: Platform>(m: &Machine<P>, node: &Node<P>, pages: &[Pfn]) {
     let most = (m.present() / PART_MAX).clamp(BATCH_PAGES_MAX, UNMAP_PAGES_MAX);
     let mut batch = Batch::up_to(most);
     let mut busy = FrameBatch::default();
+    let unprobed = |entry: Entry| !entry.is_probed();
     for pfn in pages {
         let owner = m.frames.owner(*pfn);
-        let ours = |entry: Entry| entry.is_ahead() && entry.page() == Page::Resident(*pfn);
+        let ours = |entry: Entry| unprobed(entry) && entry.page() == Page::Resident(*pfn);
         if owner.and_then(|owner| batch.lock(m.space(owner.space), owner.vpn, ours)).is_none() {
             busy.push(*pfn);
         }
     }
     for index in 0..batch.held.len() {
         let UnmapPage { space, vpn, .. } = batch.pages[index];
-        batch.add_neighbours(m, node, List::InactiveAnon, (m.space(space), vpn), Entry::is_ahead);
+        batch.add_neighbours(m, node, List::InactiveAnon, (m.space(space), vpn), unprobed);
     }
     m.free(&node.lru.putback(&m.frames, &busy, List::InactiveAnon));
-    if batch.held.len() < AHEAD_MIN {
-        return batch.give_up(m, node);
-    }
     unmap(m, node, Kind::Anon, batch);
 }
 
@@ -195,12 +187,6 @@ impl<'a, P: Platform> Batch<'a, P> {
     /// No pages; room for `most`.
     fn up_to(most: usize) -> Self {
         Batch { held: Scattered::none(), pages: [NONE; UNMAP_PAGES_MAX], most }
-    }
-
-    /// Puts all pages, fewer than [`AHEAD_MIN`], on the active list as they are.
-    fn give_up(self, m: &Machine<P>, node: &Node<P>) {
-        let pages: FrameBatch = self.pages[..self.held.len()].iter().map(|page| page.pfn).collect();
-        m.free(&node.lru.putback(&m.frames, &pages, List::ActiveAnon));
     }
 
     /// Adds a mapped page whose entry can be locked; returns its frame.
@@ -278,7 +264,7 @@ fn unmap<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, mut batch: Bat
         }
     }
     batch.held.release(|index, was| match pages[index].result {
-        Ok(()) => was.unmapped().used().referenced(),
+        Ok(()) => was.unmapped().used().referenced().probed(),
         Err(Stop::Vanished) => Entry::ABSENT,
         Err(Stop::Busy | Stop::Occupied | Stop::Failed(_)) => was,
     });

@@ -110,7 +110,8 @@ fn evict_batch<P: Platform>(
     // A large page is scanned as one page and frees many.
     let freed = evicted.freed + evicted.in_flight;
     m.swap.count_evicted(freed);
-    let (rotated, listed) = (scanned.saturating_sub(freed), node.lru.listed());
-    node.lru.workingset().note_cost(kind, evicted.written, rotated, listed);
+    // Pages that are in use; a probe tells nothing yet.
+    let rotated = scanned.saturating_sub(freed + evicted.probed);
+    node.lru.workingset().note_cost(kind, evicted.written, rotated, node.lru.listed());
     freed.saturating_sub(settled)
 }

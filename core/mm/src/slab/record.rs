@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! state: one word             first free object | objects out | frozen
-//! links: an index an object   the slab's free list, and the free list of the CPU that has the slab;
-//!                             made when the order is no longer that of the objects
+//! links: an index an object   the slab's free list, and the CPU's: made once their order is no
+//!                             longer that of the objects
 //! used:  a bit or byte each   allocated or not                                 used.rs
 //! near:  neighbours on a node's list, under its lock
 //! ```

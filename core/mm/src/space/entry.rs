@@ -3,7 +3,7 @@
 //! ```text
 //! 63 . 24 | 23 22  | 21 9 |   8  |   7   |   6   |   5  |    4   |    3    |    2   | 1  0
 //! payload | writes | pins | REF. | LARGE | DIRTY | ACC. | MAPPED | WAITERS | LOCKED | kind
-//! REF.: REFERENCED. ACC.: ACCESSED. 63: AHEAD, of a resident page
+//! REF.: REFERENCED. ACC.: ACCESSED. Of a resident page, 63: AHEAD; 62: PROBED
 //! ```
 //! Kind: Absent (zeros, or the contents of the file), Resident (in a frame), Swapped (in a slot).
 //! Payload: a frame, a slot, or the shadow of an absent page.
@@ -19,6 +19,7 @@
 //! - AHEAD: read along with another page, and no use of it was seen yet.
 //! - REFERENCED: of a file's page, used again after ACCESSED was set; where unmapping tells use,
 //!   the page was unmapped for that.
+//! - PROBED: of an anonymous page, it was unmapped since it was read, to see whether it is used.
 //!
 //! Writes: writes that are expected, 0 to 3. A store that faults sets it to 3. While it is above 0,
 //! a page that is read in for a load may be mapped writable, which uses up one: the store that is
@@ -38,6 +39,7 @@ const DIRTY: u64 = 1 << 6;
 const LARGE: u64 = 1 << 7;
 /// Above the bits of frame numbers.
 pub(super) const AHEAD: u64 = 1 << 63;
+const PROBED: u64 = 1 << 62;
 pub(super) const REFERENCED: u64 = 1 << 8;
 pub(super) const PIN: u64 = 1 << 9;
 pub(super) const PINS: u64 = 0x1fff << 9;
@@ -72,7 +74,7 @@ impl Entry {
     /// This resident page moved to another frame.
     pub fn moved_to(self, pfn: Pfn) -> Entry {
         debug_assert!(matches!(self.page(), Page::Resident(_)), "only pages in frames are moved");
-        let rest = self.0 & (AHEAD | ((1 << PAYLOAD_SHIFT) - 1));
+        let rest = self.0 & (AHEAD | PROBED | ((1 << PAYLOAD_SHIFT) - 1));
         Entry(rest | u64::from(pfn.0) << PAYLOAD_SHIFT)
     }
 
@@ -104,6 +106,11 @@ impl Entry {
     /// Clears MAPPED, ACCESSED and REFERENCED.
     pub fn unmapped(self) -> Entry {
         Entry(self.0 & !(MAPPED | ACCESSED | REFERENCED))
+    }
+
+    /// Sets PROBED, of a resident page.
+    pub fn probed(self) -> Entry {
+        Entry(self.0 | PROBED)
     }
 
     /// Clears MAPPED and keeps what is known of the use.
@@ -205,6 +212,11 @@ impl Entry {
         self.0 & REFERENCED != 0
     }
 
+    /// Whether PROBED is set.
+    pub fn is_probed(self) -> bool {
+        self.0 & KIND == RESIDENT && self.0 & PROBED != 0
+    }
+
     /// The shadow of an absent page, if it has one.
     pub fn shadow(self) -> Option<Shadow> {
         let absent = self.page() == Page::Absent;
@@ -258,7 +270,7 @@ mod tests {
         assert_eq!(full.pins(), 0x1fff);
         assert_eq!(full.settled(), marked);
         assert!(full.is_large_resident() && !full.small().is_large());
-        let ahead = Entry(marked.0 | AHEAD);
+        let ahead = Entry(marked.0 | AHEAD | PROBED);
         assert_eq!(ahead.moved_to(Pfn(7)).page(), Page::Resident(Pfn(7)));
         assert_eq!(ahead.moved_to(Pfn(7)).moved_to(pfn), ahead);
         let shadow = Shadow::new(NodeId(255), u64::MAX, History::Active);

@@ -92,6 +92,8 @@ counters! {
     PgStealFile "pgsteal_file" sum "Pages of files reclaimed."
     RefaultAnon "workingset_refault_anon" sum "Anonymous pages read again after their eviction."
     RefaultFile "workingset_refault_file" sum "Pages of files read again after their eviction."
+    ActivateAnon "workingset_activate_anon" sum "Pages read from swap that went to the active list\
+        because they were evicted not long ago."
     ActivateFile "workingset_activate_file" sum "Refaults of files that went to the active list."
     RestoreFile "workingset_restore_file" sum "Activated refaults of pages evicted when active."
     PgScanKswapd "pgscan_kswapd" sum "Pages scanned by kswapd."

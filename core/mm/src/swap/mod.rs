@@ -121,6 +121,7 @@ impl<P: Platform> Swap<P> {
     /// added later.
     pub fn new(platform: &P, config: &Config) -> Swap<P> {
         let infos = platform.devices();
+        let frames = platform.ranges().iter().map(|range| range.frames).sum();
         let vacant = infos.iter().filter(|info| info.is_vacant()).count();
         let device = |(index, info): (usize, DeviceInfo)| match info.is_vacant() {
             true => OnceLock::new(),
@@ -131,7 +132,7 @@ impl<P: Platform> Swap<P> {
             orders: (0..=vacant).map(|_| OnceLock::new()).collect(),
             order: AtomicUsize::new(0),
             reads_ahead: false,
-            evicted: EvictionClock::default(),
+            evicted: EvictionClock::new(frames),
             streams: Streams::new(platform.cpus()),
             pointers: Pointers::new(),
             slot_windows: SlotWindows::new(platform.cpus()),
@@ -160,8 +161,12 @@ impl<P: Platform> Swap<P> {
 
     /// Pages are evicted to adjacent slots, or were written there before.
     pub fn note_evicted(&self, first: Slot, pages: usize) {
-        let now = self.evicted.now();
-        self.device(first).ages.evicted(slots_from(first, pages), now);
+        self.device(first).ages.evicted(slots_from(first, pages), &self.evicted);
+    }
+
+    /// The pages evicted since the page of a slot was, if that is known. The caller holds the page.
+    pub fn distance(&self, slot: Slot) -> Option<u32> {
+        self.device(slot).ages.distance(slot.index, &self.evicted)
     }
 
     /// Reclaim has evicted so many pages more.
@@ -356,10 +361,10 @@ impl<P: Platform> Swap<P> {
     }
 
     fn note_reuse(&self, platform: &P, stats: &Stats, device: u8, batch: &[Io]) {
-        let (ages, now) = (&self.at(device.into()).ages, self.evicted.now());
+        let ages = &self.at(device.into()).ages;
         for io in batch.iter().filter(|io| io.result.is_ok()) {
             let slots = io.slot..io.slot + io.frames.len() as u32;
-            if let Some(pages) = ages.distance(slots, now) {
+            if let Some(pages) = ages.sampled_distance(slots, &self.evicted) {
                 stats.reuse(platform.cpu(), pages.into());
             }
         }

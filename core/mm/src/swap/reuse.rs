@@ -1,45 +1,63 @@
-//! How much more memory would have avoided reads: the distance from a page's eviction to its
-//! return, in pages evicted meanwhile (the kernel's refault distance, mm/workingset.c).
+//! How long ago pages were evicted: the distance from a page's eviction to its return, in pages
+//! evicted meanwhile (the kernel's refault distance, mm/workingset.c).
 //!
 //! ```text
 //! evicted to a slot    the slot's age = pages evicted so far
-//! read from the slot   distance = pages evicted since; stats/reuse.rs makes frames of distances
+//! read from the slot   distance = pages evicted since
+//!                      -> the list that the page joins                        fault/refault.rs
+//!                      -> of one slot in 64: how much more memory would have avoided the read
+//!                                                                             stats/reuse.rs
 //! ```
-//! One slot in 64 has an age, of a large device fewer: those stand for all.
+//! Ages are coarse, a 4096th of memory, and wrap: a page that returns after 16 times as many
+//! evictions as memory has pages looks recently evicted.
 //!
 //! Locking: none; a slot's age changes while its page is held.
 
+use super::cluster::{CLUSTER_SLOTS, split};
 use highwater_units::Slot;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 
-/// At most one slot in so many is sampled: a transfer has fewer pages.
-const SAMPLED_MIN: u32 = 64;
-/// Most sampled slots of a device: 64 KiB of ages.
-const AGES_MAX: u32 = 1 << 14;
+/// One slot in so many stands for all in statistics: a transfer has fewer pages.
+const SAMPLED: u32 = 64;
+
+/// Evictions of a whole memory, in ages.
+const AGES_OF_MEMORY: u32 = 4096;
 
 /// The number of pages evicted so far.
-#[derive(Default)]
-pub(super) struct EvictionClock(AtomicU64);
+pub(super) struct EvictionClock {
+    evicted: AtomicU64,
+    /// Evictions of an age: 2^shift.
+    shift: u32,
+}
 
 impl EvictionClock {
+    /// No evictions, for a memory of `frames`.
+    pub(super) fn new(frames: u32) -> EvictionClock {
+        let shift = (frames / AGES_OF_MEMORY).max(1).ilog2();
+        EvictionClock { evicted: AtomicU64::new(0), shift }
+    }
+
     pub(super) fn advance(&self, pages: u32) {
-        self.0.fetch_add(pages.into(), Relaxed);
+        self.evicted.fetch_add(pages.into(), Relaxed);
     }
 
-    /// The time, as ages have it: never 0.
-    pub(super) fn now(&self) -> u32 {
-        (self.0.load(Relaxed) as u32).max(1)
+    /// The time, as slots have it: never 0.
+    pub(super) fn now(&self) -> u16 {
+        ((self.evicted.load(Relaxed) >> self.shift) as u16).max(1)
+    }
+
+    /// Evictions since an age.
+    fn since(&self, age: u16) -> u32 {
+        u32::from(self.now().wrapping_sub(age)) << self.shift
     }
 }
 
-/// The ages of a device's sampled slots.
-pub(super) struct Ages {
-    /// One slot in so many.
-    sampled: u32,
-    /// 0: unknown.
-    ages: Vec<AtomicU32>,
-}
+type ClusterAges = Box<[AtomicU16]>;
+
+/// The ages of a device's slots, by cluster, made at first use; 0: unknown.
+pub(super) struct Ages(Vec<OnceLock<ClusterAges>>);
 
 /// The slots of `pages` pages from `first` on.
 pub(super) fn slots_from(first: Slot, pages: usize) -> Range<u32> {
@@ -49,29 +67,30 @@ pub(super) fn slots_from(first: Slot, pages: usize) -> Range<u32> {
 impl Ages {
     /// Unknown ones for `slots` slots.
     pub(super) fn new(slots: u32) -> Ages {
-        let sampled = slots.div_ceil(AGES_MAX).max(SAMPLED_MIN);
-        let ages = (0..slots.div_ceil(sampled)).map(|_| AtomicU32::new(0)).collect();
-        Ages { sampled, ages }
+        Ages((0..slots.div_ceil(CLUSTER_SLOTS)).map(|_| OnceLock::new()).collect())
     }
 
-    /// The age of the sampled one of some adjacent slots. Places of a file have none.
-    fn of(&self, slots: Range<u32>) -> Option<&AtomicU32> {
-        let index = slots.start.div_ceil(self.sampled);
-        let age = || self.ages.get(index as usize);
-        (index < slots.end.div_ceil(self.sampled)).then(age).flatten()
-    }
-
-    /// Pages were evicted at `now` to some adjacent slots.
-    pub(super) fn evicted(&self, slots: Range<u32>, now: u32) {
-        if let Some(age) = self.of(slots) {
-            age.store(now, Relaxed);
+    /// Pages were evicted to some slots.
+    pub(super) fn evicted(&self, slots: Range<u32>, clock: &EvictionClock) {
+        let now = clock.now();
+        for slot in slots {
+            let (cluster, at) = split(slot);
+            let unknown = || (0..CLUSTER_SLOTS).map(|_| AtomicU16::new(0)).collect();
+            self.0[cluster].get_or_init(unknown)[at].store(now, Relaxed);
         }
     }
 
-    /// Some adjacent slots are read at `now`: the distance of the sampled one, in pages.
-    pub(super) fn distance(&self, slots: Range<u32>, now: u32) -> Option<u32> {
-        let age = self.of(slots)?.load(Relaxed);
-        (age != 0).then(|| now.wrapping_sub(age))
+    /// Pages evicted since the page of a slot was; `None`: it is not known, or the place of a file.
+    pub(super) fn distance(&self, slot: u32, clock: &EvictionClock) -> Option<u32> {
+        let (cluster, at) = split(slot);
+        let age = self.0.get(cluster)?.get()?[at].load(Relaxed);
+        (age != 0).then(|| clock.since(age))
+    }
+
+    /// The distance of the sampled one of some adjacent slots, if there is one.
+    pub(super) fn sampled_distance(&self, slots: Range<u32>, clock: &EvictionClock) -> Option<u32> {
+        let sampled = slots.start.checked_next_multiple_of(SAMPLED)?;
+        slots.contains(&sampled).then(|| self.distance(sampled, clock)).flatten()
     }
 }
 
@@ -80,35 +99,40 @@ mod tests {
     use super::*;
 
     #[test]
+    fn distances_count_the_pages_evicted_meanwhile() {
+        let (clock, ages) = (EvictionClock::new(4096), Ages::new(1000));
+        assert_eq!(ages.distance(0, &clock), None, "never evicted");
+        ages.evicted(500..530, &clock);
+        clock.advance(1000);
+        ages.evicted(510..511, &clock);
+        assert_eq!(ages.distance(529, &clock), Some(999), "of two clusters");
+        assert_eq!(
+            [500, 510, 530].map(|slot| ages.distance(slot, &clock)),
+            [Some(999), Some(0), None]
+        );
+        assert_eq!(ages.distance(5000, &clock), None, "the place of a file");
+    }
+
+    #[test]
     fn one_slot_in_64_is_sampled() {
-        let ages = Ages::new(1000);
-        let table = [(0..1, Some(0)), (1..64, None), (1..65, Some(1)), (64..80, Some(1))];
+        let (clock, ages) = (EvictionClock::new(1), Ages::new(1000));
+        ages.evicted(0..1000, &clock);
+        let table = [(0..1, true), (1..64, false), (1..65, true), (64..80, true), (65..81, false)];
         for (slots, expected) in table {
-            let expected = expected.map(|index: usize| &raw const ages.ages[index]);
-            assert_eq!(ages.of(slots.clone()).map(|age| &raw const *age), expected, "{slots:?}");
+            let found = ages.sampled_distance(slots.clone(), &clock).is_some();
+            assert_eq!(found, expected, "{slots:?}");
         }
     }
 
     #[test]
-    fn ages_of_a_large_device_take_little_memory() {
-        let ages = Ages::new(u32::MAX);
-        assert!(ages.ages.len() <= AGES_MAX as usize);
-        ages.evicted(u32::MAX - ages.sampled..u32::MAX, 7);
-    }
-
-    #[test]
-    fn distances_count_the_pages_evicted_meanwhile() {
-        let (clock, ages) = (EvictionClock::default(), Ages::new(129));
-        assert_eq!(ages.distance(0..16, clock.now()), None, "never evicted");
-        ages.evicted(0..16, clock.now());
-        clock.advance(1000);
-        assert_eq!(ages.distance(0..1, clock.now()), Some(999));
-        ages.evicted(120..129, clock.now());
-        clock.advance(5);
-        assert_eq!(ages.distance(128..129, clock.now()), Some(5));
-        assert_eq!(ages.distance(120..128, clock.now()), None, "not sampled");
-        // Ages have 32 bits.
-        ages.evicted(0..1, u32::MAX - 2);
-        assert_eq!(ages.distance(0..1, 7), Some(10));
+    fn ages_of_a_large_memory_are_coarse_and_wrap_late() {
+        let frames = 1 << 20;
+        let (clock, ages) = (EvictionClock::new(frames), Ages::new(1));
+        clock.advance(3 * frames);
+        ages.evicted(0..1, &clock);
+        clock.advance(7);
+        assert_eq!(ages.distance(0, &clock), Some(0));
+        clock.advance(15 * frames);
+        assert_eq!(ages.distance(0, &clock), Some(15 * frames));
     }
 }
