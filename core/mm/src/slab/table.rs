@@ -1,7 +1,7 @@
 //! Slab records by id, and the slab of each page.
 //!
 //! ```text
-//! Table:   id ──> Slab                   grows by blocks; records are never moved or freed
+//! Table:   id ──> group ──> Slab         grows by blocks; records are never moved or freed
 //! PageMap: page ──> id of its slab       grows by blocks
 //! ```
 //! No locks: blocks are set once. A page's word changes only while its slab has no objects, so it
@@ -16,48 +16,63 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 /// Records of a block.
-const BLOCK: usize = 1 << 10;
-/// Blocks: 16 Mi slabs, of 4 KiB at least.
-const BLOCKS: usize = 1 << 14;
+const BLOCK: usize = 1 << 7;
+/// Blocks of a group, and groups: 16 Mi slabs, of 4 KiB at least. A process with few slabs has one
+/// group.
+const GROUP: usize = 1 << 8;
+const GROUPS: usize = 1 << 9;
 /// Pages of a block of the map.
 const MAP_BLOCK: usize = 1 << 12;
 
 /// Items that are set once, in order.
 type Block<T> = OnceLock<Box<[OnceLock<T>]>>;
+/// Blocks that are made one by one.
+type Group<T> = OnceLock<Box<[Block<T>]>>;
 /// Shared words, allocated on first use.
 type Words<P> = OnceLock<Box<[<P as Atomics>::Atomic<u32>]>>;
 
+fn unset<T>(count: usize) -> Box<[OnceLock<T>]> {
+    (0..count).map(|_| OnceLock::new()).collect()
+}
+
+/// The group of a record, its block in the group, and its place in the block.
+fn place(id: u32) -> (usize, usize, usize) {
+    let id = id as usize;
+    (id / (BLOCK * GROUP), id / BLOCK % GROUP, id % BLOCK)
+}
+
 /// All records.
 pub(super) struct Table<P: Platform> {
-    blocks: Box<[Block<Slab<P>>]>,
+    groups: Box<[Group<Slab<P>>]>,
     /// The number of records. CPUs take several at a time, so its cache line is not contended.
     len: AtomicU32,
 }
 
 impl<P: Platform> Table<P> {
     pub(super) fn new() -> Table<P> {
-        Table { blocks: (0..BLOCKS).map(|_| OnceLock::new()).collect(), len: AtomicU32::new(0) }
+        Table { groups: unset(GROUPS), len: AtomicU32::new(0) }
     }
 
     /// Adds a record; `None` if there are 16 Mi already.
     pub(super) fn add(&self, record: Slab<P>) -> Option<u32> {
-        let room = |len: u32| ((len as usize) < BLOCK * BLOCKS).then_some(len + 1);
+        let room = |len: u32| ((len as usize) < BLOCK * GROUP * GROUPS).then_some(len + 1);
         let id = self.len.fetch_update(Relaxed, Relaxed, room).ok()?;
-        let block = self.blocks[id as usize / BLOCK]
-            .get_or_init(|| (0..BLOCK).map(|_| OnceLock::new()).collect());
-        let _ = block[id as usize % BLOCK].set(record);
+        let (group, block, at) = place(id);
+        let blocks = self.groups[group].get_or_init(|| unset(GROUP));
+        let _ = blocks[block].get_or_init(|| unset(BLOCK))[at].set(record);
         Some(id)
     }
 
     #[inline]
     pub(super) fn get(&self, id: u32) -> &Slab<P> {
-        let block = self.blocks[id as usize / BLOCK].get().expect("an id names a record");
-        block[id as usize % BLOCK].get().expect("an id names a record")
+        self.find(id).expect("an id names a record")
     }
 
     /// A record, or `None` while it is being added.
+    #[inline]
     pub(super) fn find(&self, id: u32) -> Option<&Slab<P>> {
-        self.blocks[id as usize / BLOCK].get()?[id as usize % BLOCK].get()
+        let (group, block, at) = place(id);
+        self.groups[group].get()?[block].get()?[at].get()
     }
 
     /// The ids of all records.
