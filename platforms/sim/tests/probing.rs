@@ -65,7 +65,7 @@ fn reads_of_exact_lru(frames: usize) -> u64 {
 }
 
 /// In memory, whole blocks are probed, each as often as its oldest page; on a device pages in use
-/// are spared. Both lose hardly more pages than an exact LRU would.
+/// are spared, and fewer of them are lost: hardly more than by an exact LRU.
 #[test]
 fn pages_that_are_always_in_use_stay_where_reads_are_slow() {
     let (reads, mapped) = run(Answer::Asynchronous);
@@ -74,9 +74,9 @@ fn pages_that_are_always_in_use_stay_where_reads_are_slow() {
     println!("memory: {reads_in_memory} reads, {mapped_in_memory} mapped again");
     let exact = reads_of_exact_lru(FRAMES as usize);
     println!("exact: {exact} reads");
-    assert!(reads < reads_in_memory, "{reads}, {reads_in_memory}");
-    assert!(mapped < mapped_in_memory, "{mapped}, {mapped_in_memory}");
-    assert!(reads_in_memory * 100 <= exact * 112, "{reads_in_memory}, {exact}");
+    assert!(reads * 100 <= reads_in_memory * 90, "{reads} of {reads_in_memory}");
+    assert!(mapped <= mapped_in_memory, "{mapped}, {mapped_in_memory}");
+    assert!(reads * 100 <= exact * 112, "{reads}, {exact}");
 }
 
 /// A store to a page that its thread had pinned faulted, because the block around the page had been

@@ -17,14 +17,16 @@ pub(super) fn note_anon<P: Platform>(m: &Machine<P>, frames: &FrameList) {
 }
 
 /// The list of an anonymous page that a fault has read from a slot. With accessed bits all pages
-/// are active, as in Linux up to 5.8. Otherwise a page is active if it was evicted not longer ago
-/// than half of the anonymous pages have been since, as from Linux 5.9 on, whose active list is
-/// that half. Any other page has to be used once more first, so that pages that are used once do
-/// not displace those in use.
+/// are active, as in Linux up to 5.8; so they are where swap is in memory, because the second look
+/// at a page on the inactive list costs more than the reads that it avoids. Otherwise a page is
+/// active if fewer pages were evicted since than half of the anonymous ones in memory, as from
+/// Linux 5.9 on, whose active list is that half. Any other page has to be used once more first, so
+/// that pages that are used once do not displace those in use.
 pub(super) fn list_of_anon<P: Platform>(m: &Machine<P>, slot: Slot) -> List {
     let half = || m.nodes.iter().map(|node| node.lru.len_of(Kind::Anon)).sum::<u32>() / 2;
     match (m.platform.recency(), m.swap.distance(slot)) {
         (Recency::AccessedBit, _) => List::ActiveAnon,
+        (Recency::Unmapping, _) if m.swap.is_in_memory() => List::ActiveAnon,
         (Recency::Unmapping, Some(distance)) if distance <= half() => {
             m.count(Counter::ActivateAnon, 1);
             List::ActiveAnon

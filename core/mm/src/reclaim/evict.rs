@@ -66,6 +66,7 @@ pub(super) fn evict<P: Platform>(
     if let Reclaimer::Kswapd(queue) = reclaimer {
         queue.make_room(m, node);
     }
+    let scanned = batch.len();
     let (batch, folios) = folio::split_batch(m, batch);
     let (batch, heads) = large::split_batch(m, batch);
     let freed: u32 = heads.iter().map(|head| large::evict(m, node, *head, reclaimer)).sum();
@@ -90,7 +91,7 @@ pub(super) fn evict<P: Platform>(
     }
     put_back(m, node, kind, to);
     if !to.unprobed.is_empty() {
-        region::probe_inactive(m, node, &to.unprobed);
+        region::probe_inactive(m, node, &to.unprobed, scanned);
     }
     let freed = freed + of_folios.freed + to.freed.len() as u32;
     let probed = (to.probed.len() + to.unprobed.len()) as u32;

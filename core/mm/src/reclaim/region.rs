@@ -13,7 +13,7 @@
 
 use super::large::{self, Probe};
 use super::probing::Probing;
-use crate::frame::History;
+use crate::frame::{History, Owner};
 use crate::lru::{Kind, List, Mode, ShardHold};
 use crate::machine::{Machine, Node};
 use crate::run::orphan;
@@ -24,6 +24,12 @@ use highwater_units::{BATCH_PAGES_MAX, FrameBatch, LARGE_PAGES, Order, Pfn, Spac
 
 /// Pages that make a batch worth its flush.
 const PAGES_MIN: usize = 64;
+
+/// Inactive pages for which a batch of their own is worth its flush. Fewer go round the list once
+/// more as they are, if others of the scanned pages can go.
+const INACTIVE_MIN: usize = PAGES_MIN / 4;
+
+const _: () = assert!(2 * INACTIVE_MIN <= BATCH_PAGES_MAX, "others can go");
 
 /// Blocks that a batch takes pages from at most.
 const BLOCKS_MAX: usize = 16;
@@ -163,23 +169,34 @@ fn gather<'a, P: Platform>(
 
 /// Unmaps isolated inactive pages that are mapped and were not probed since they were read, with
 /// such neighbours of theirs, and sends them once more round the inactive list of anonymous pages.
-pub(super) fn probe_inactive<P: Platform>(m: &Machine<P>, node: &Node<P>, pages: &[Pfn]) {
+/// `scanned`: the pages among which they were found.
+pub(super) fn probe_inactive<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    pages: &[Pfn],
+    scanned: usize,
+) {
     let most = (m.present() / PART_MAX).clamp(BATCH_PAGES_MAX, UNMAP_PAGES_MAX);
     let mut batch = Batch::up_to(most);
-    let mut busy = FrameBatch::default();
+    let mut left = FrameBatch::default();
     let unprobed = |entry: Entry| !entry.is_probed();
+    // Block by block: each is protected by a call of its own, which flushes.
     for pfn in pages {
-        let owner = m.frames.owner(*pfn);
+        let owner = m.frames.owner(*pfn).filter(|_| batch.held.len() < most);
         let ours = |entry: Entry| unprobed(entry) && entry.page() == Page::Resident(*pfn);
-        if owner.and_then(|owner| batch.lock(m.space(owner.space), owner.vpn, ours)).is_none() {
-            busy.push(*pfn);
+        let locked = owner.and_then(|Owner { space, vpn }| {
+            let place = (m.space(space), vpn);
+            batch.lock(place.0, vpn, ours).map(|_| place)
+        });
+        match locked {
+            Some(place) => batch.add_neighbours(m, node, List::InactiveAnon, place, unprobed),
+            None => left.push(*pfn),
         }
     }
-    for index in 0..batch.held.len() {
-        let UnmapPage { space, vpn, .. } = batch.pages[index];
-        batch.add_neighbours(m, node, List::InactiveAnon, (m.space(space), vpn), unprobed);
+    m.free(&node.lru.putback(&m.frames, &left, List::InactiveAnon));
+    if batch.held.len() < INACTIVE_MIN.min(scanned / 2) {
+        return batch.give_up(m, node);
     }
-    m.free(&node.lru.putback(&m.frames, &busy, List::InactiveAnon));
     unmap(m, node, Kind::Anon, batch);
 }
 
@@ -187,6 +204,12 @@ impl<'a, P: Platform> Batch<'a, P> {
     /// No pages; room for `most`.
     fn up_to(most: usize) -> Self {
         Batch { held: Scattered::none(), pages: [NONE; UNMAP_PAGES_MAX], most }
+    }
+
+    /// Puts all pages, fewer than [`INACTIVE_MIN`], on the inactive list as they are.
+    fn give_up(self, m: &Machine<P>, node: &Node<P>) {
+        let pages: FrameBatch = self.pages[..self.held.len()].iter().map(|page| page.pfn).collect();
+        m.free(&node.lru.putback(&m.frames, &pages, List::InactiveAnon));
     }
 
     /// Adds a mapped page whose entry can be locked; returns its frame.
