@@ -194,7 +194,7 @@ pub(super) fn probe_inactive<P: Platform>(
         }
     }
     m.free(&node.lru.putback(&m.frames, &left, List::InactiveAnon));
-    if batch.held.len() < INACTIVE_MIN.min(scanned / 2) {
+    if batch.held.len() < INACTIVE_MIN.min(scanned / 2).max(1) {
         return batch.give_up(m, node);
     }
     unmap(m, node, Kind::Anon, batch);
