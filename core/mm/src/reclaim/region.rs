@@ -26,7 +26,8 @@ use highwater_units::{BATCH_PAGES_MAX, FrameBatch, LARGE_PAGES, Order, Pfn, Spac
 const PAGES_MIN: usize = 64;
 
 /// Inactive pages for which a batch of their own is worth its flush. Fewer go round the list once
-/// more as they are, if others of the scanned pages can go.
+/// more as they are, if others of the scanned pages can go; or, with swap in memory, wait for their
+/// block on the active list.
 const INACTIVE_MIN: usize = PAGES_MIN / 4;
 
 const _: () = assert!(2 * INACTIVE_MIN <= BATCH_PAGES_MAX, "others can go");
@@ -206,10 +207,11 @@ impl<'a, P: Platform> Batch<'a, P> {
         Batch { held: Scattered::none(), pages: [NONE; UNMAP_PAGES_MAX], most }
     }
 
-    /// Puts all pages, fewer than [`INACTIVE_MIN`], on the inactive list as they are.
+    /// Puts all pages, fewer than [`INACTIVE_MIN`], on a list as they are.
     fn give_up(self, m: &Machine<P>, node: &Node<P>) {
         let pages: FrameBatch = self.pages[..self.held.len()].iter().map(|page| page.pfn).collect();
-        m.free(&node.lru.putback(&m.frames, &pages, List::InactiveAnon));
+        let list = if m.swap.is_in_memory() { List::ActiveAnon } else { List::InactiveAnon };
+        m.free(&node.lru.putback(&m.frames, &pages, list));
     }
 
     /// Adds a mapped page whose entry can be locked; returns its frame.
