@@ -192,6 +192,9 @@ fn lead(
     if publish.is_ok() {
         process.reporter.finish();
     }
+    // The file may outlive this process in a forked child, which has keys of its own. First,
+    // because it takes a while where pages are on a server: until then the memory is in use.
+    process.manager.platform().devices().forget();
     if let Some(share) = &process.share {
         share.leave();
     }
@@ -200,8 +203,6 @@ fn lead(
         // Its next image has statistics of its own.
         End::OfImage => {}
     }
-    // The file may outlive this process in a forked child, which has keys of its own.
-    process.manager.platform().devices().forget();
 }
 
 /// Raises the limit on descriptors: the program's limit need not be the manager's.

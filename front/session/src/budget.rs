@@ -93,6 +93,7 @@ pub(crate) struct Head {
 }
 
 /// The words of one process.
+#[derive(Default)]
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     /// 0: free.
@@ -479,18 +480,20 @@ impl Budget {
         if !is_ended(&self.run_dir, Image::from_bits(owner)) {
             return Reaped::Lives;
         }
-        if entry.owner.compare_exchange(owner, REAPED, AcqRel, Relaxed).is_ok() {
-            self.clear(index);
-        }
+        self.release(index, owner);
         Reaped::Free
     }
 
-    /// Releases an entry that nobody else uses, and what it has claimed.
-    pub(crate) fn clear(&self, index: usize) {
+    /// Releases an entry, and what it has claimed, if it still has this owner.
+    pub(crate) fn release(&self, index: usize, owner: u64) {
+        let entry = &self.words().entries[index];
+        if entry.owner.compare_exchange(owner, REAPED, AcqRel, Relaxed).is_err() {
+            return;
+        }
         self.lent_by(index).for_each(|entry| entry.lose_shared(entry.take_lent() as i64));
         self.end_common(index);
         self.words().swap.clear(index);
-        self.words().entries[index].clear();
+        entry.clear();
     }
 
     /// Makes processes give pages back if they have more than there are.

@@ -96,6 +96,10 @@ pub struct Share {
     denied: AtomicU32,
     /// A bit for each level of the swap devices of which little is left.
     scarce: AtomicU32,
+    /// The owner of the entry, while that is this process.
+    image: Image,
+    /// What this process changes after that.
+    nobodys: Entry,
 }
 
 impl Budget {
@@ -122,6 +126,8 @@ impl Budget {
             most: AtomicU64::new(u64::MAX),
             denied: AtomicU32::new(0),
             scarce: AtomicU32::new(0),
+            image,
+            nobodys: Entry::default(),
         };
         share.budget.head().used.fetch_max(index as u32 + 1, AcqRel);
         // Its memory is new: what was asked before is not for it.
@@ -146,7 +152,13 @@ impl Budget {
 
 impl Share {
     fn entry(&self) -> &Entry {
-        &self.budget.words().entries[self.index]
+        let entry = &self.budget.words().entries[self.index];
+        if entry.owner.load(Acquire) == self.image.to_bits() { entry } else { &self.nobodys }
+    }
+
+    /// Whether the entry may be another process's: this one has left it, or was taken for ended.
+    fn has_left(&self) -> bool {
+        std::ptr::eq(self.entry(), &self.nobodys)
     }
 
     /// Identifies this process's entry.
@@ -354,6 +366,9 @@ impl Share {
 
     /// Takes up to `pages` pages of the room of a swap device's level; returns how many.
     pub fn claim_swap(&self, level: usize, pages: u32) -> u32 {
+        if self.has_left() {
+            return 0;
+        }
         let used = self.budget.used().len();
         let granted = self.budget.words().swap.claim(self.index, used, level, pages);
         self.look_at_swap();
@@ -374,7 +389,9 @@ impl Share {
 
     /// Returns pages of the room of a level that this process no longer uses.
     pub fn give_back_swap(&self, level: usize, pages: u32) {
-        self.budget.words().swap.give_back(self.index, level, pages);
+        if !self.has_left() {
+            self.budget.words().swap.give_back(self.index, level, pages);
+        }
     }
 
     /// The swap devices that are used, with their room.
@@ -442,9 +459,10 @@ impl Share {
         self.entry().compacted.store(Compaction { request, blocks }.to_bits(), SeqCst);
     }
 
-    /// Gives everything back. The process uses no page any more.
+    /// Gives everything back. The process uses no page any more; what its threads still report
+    /// counts for nobody.
     pub fn leave(&self) {
-        self.budget.clear(self.index);
+        self.budget.release(self.index, self.image.to_bits());
     }
 
     /// Sleeps until somebody becomes short or the limit changes after `seen`, but no longer than
