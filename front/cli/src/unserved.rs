@@ -87,7 +87,7 @@ impl Unserved {
         let family = Family::now();
         let others = family.older_than(JOINS);
         let others: u64 = others.filter(|pid| !served.contains(pid)).map(counted).sum();
-        // What runs now and then only counts while it runs.
+        // Code that runs now and then counts only while it runs.
         give_back_code();
         self.budget.set_unpaged(Bytes(others + counted(own)).pages());
     }

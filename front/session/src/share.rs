@@ -96,9 +96,9 @@ pub struct Share {
     denied: AtomicU32,
     /// A bit for each level of the swap devices of which little is left.
     scarce: AtomicU32,
-    /// The owner of the entry, while that is this process.
+    /// This process, as the owner of its entry.
     image: Image,
-    /// What this process changes after that.
+    /// Takes the changes of this process once its entry has another owner, or none.
     nobodys: Entry,
 }
 

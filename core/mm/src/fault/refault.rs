@@ -24,14 +24,15 @@ pub(super) fn note_anon<P: Platform>(m: &Machine<P>, frames: &FrameList) {
 /// that pages that are used once do not displace those in use.
 pub(super) fn list_of_anon<P: Platform>(m: &Machine<P>, slot: Slot) -> List {
     let half = || m.nodes.iter().map(|node| node.lru.len_of(Kind::Anon)).sum::<u32>() / 2;
-    match (m.platform.recency(), m.swap.distance(slot)) {
-        (Recency::AccessedBit, _) => List::ActiveAnon,
-        (Recency::Unmapping, _) if m.swap.is_in_memory() => List::ActiveAnon,
-        (Recency::Unmapping, Some(distance)) if distance <= half() => {
+    if m.platform.recency() == Recency::AccessedBit || m.swap.is_in_memory() {
+        return List::ActiveAnon;
+    }
+    match m.swap.distance(slot) {
+        Some(distance) if distance <= half() => {
             m.count(Counter::ActivateAnon, 1);
             List::ActiveAnon
         }
-        (Recency::Unmapping, _) => List::InactiveAnon,
+        _ => List::InactiveAnon,
     }
 }
 

@@ -301,7 +301,7 @@ impl<P: Platform> Swap<P> {
             info.latency == Latency::Asynchronous && info.role != DeviceRole::Place
         };
         !self.devices().any(|device| waits(device.info()))
-            && self.swaps().any(|(_, swap)| swap.pages > 0)
+            && self.own_devices().any(|device| !device.standing.is_removed())
     }
 
     /// Slots in use and in all, of the devices that slots are allocated from.
