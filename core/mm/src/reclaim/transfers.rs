@@ -1,7 +1,10 @@
 //! The writes to swap slots that one reclaim batch needs, grouped by device.
+//!
+//! Pages that lie anywhere in their spaces get adjacent slots one after another: they go to the
+//! device together, because a request costs more than the pages in it.
 
 use highwater_platform::Io;
-use highwater_units::{BATCH_PAGES_MAX, FrameList, Slot};
+use highwater_units::{BATCH_PAGES_MAX, FrameList, RUN_PAGES_MAX, Slot};
 
 /// Transfers not yet made: at most one for each page of a batch.
 pub(super) struct Transfers {
@@ -17,11 +20,26 @@ impl Transfers {
         Transfers { ios: [none; BATCH_PAGES_MAX], devices: [0; BATCH_PAGES_MAX], len: 0 }
     }
 
-    /// Adds a write of `frames` to adjacent slots.
+    /// Adds a write of `frames` to adjacent slots: to the last transfer, if the slots follow its
+    /// own and it has room for all of them.
     pub(super) fn push(&mut self, first: Slot, frames: FrameList) {
+        if let Some(last) = self.last_before(first, frames.len()) {
+            let all = last.frames.iter().chain(frames.iter().copied()).collect();
+            *last = Io::new(last.slot, all);
+            return;
+        }
         self.ios[self.len] = Io::new(first.index, frames);
         self.devices[self.len] = first.device;
         self.len += 1;
+    }
+
+    /// The last transfer, if `first` is the slot after it and it has room for `pages` more.
+    fn last_before(&mut self, first: Slot, pages: usize) -> Option<&mut Io> {
+        let at = self.len.checked_sub(1)?;
+        let last = &mut self.ios[at];
+        let len = last.frames.len();
+        let follows = self.devices[at] == first.device && last.slot + len as u32 == first.index;
+        (follows && len + pages <= RUN_PAGES_MAX).then_some(last)
     }
 
     /// Pages to write.
@@ -58,5 +76,46 @@ impl Transfers {
             (rest, at) = (others, at + same);
             Some((device, group))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_units::Pfn;
+
+    /// The slot and the frames of each transfer to a device.
+    fn to(transfers: &Transfers, device: u8) -> Vec<(u32, Vec<u32>)> {
+        let frames = |io: &Io| io.frames.iter().map(|pfn| pfn.0).collect();
+        transfers.to(device).map(|io| (io.slot, frames(io))).collect()
+    }
+
+    fn list(frames: std::ops::Range<u32>) -> FrameList {
+        frames.map(Pfn).collect()
+    }
+
+    #[test]
+    fn adjacent_slots_are_one_transfer() {
+        let mut transfers = Transfers::none();
+        let slot = |device, index| Slot { device, index };
+        transfers.push(slot(0, 7), list(50..52));
+        transfers.push(slot(0, 9), list(3..4));
+        transfers.push(slot(1, 10), list(60..61));
+        transfers.push(slot(0, 10), list(61..62));
+        transfers.push(slot(0, 12), list(62..63));
+        assert_eq!(to(&transfers, 0), [(7, vec![50, 51, 3]), (10, vec![61]), (12, vec![62])]);
+        assert_eq!(to(&transfers, 1), [(10, vec![60])]);
+        assert_eq!(transfers.pages(), 6);
+    }
+
+    #[test]
+    fn a_transfer_has_a_run_of_pages_at_most() {
+        let mut transfers = Transfers::none();
+        let slot = |index| Slot { device: 0, index };
+        transfers.push(slot(0), list(0..10));
+        transfers.push(slot(10), list(10..17));
+        transfers.push(slot(17), list(17..26));
+        assert_eq!(to(&transfers, 0).iter().map(|(slot, _)| *slot).collect::<Vec<_>>(), [0, 10]);
+        assert_eq!(transfers.pages(), 26);
     }
 }
