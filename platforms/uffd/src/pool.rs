@@ -17,6 +17,7 @@ use crate::drops::Drops;
 use highwater_os::sys::{self, Advice};
 use highwater_platform::OutOfHostMemory;
 use highwater_units::{CpuId, PAGE_SIZE};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -40,6 +41,24 @@ struct Rest {
     warm: Vec<u32>,
     cold: Vec<u32>,
     next: u32,
+}
+
+impl Rest {
+    /// Takes up to `most` adjacent pages without memory, cold ones first.
+    fn take_run(&mut self, most: u32, end: u32) -> Range<u32> {
+        let Some(last) = self.cold.pop() else {
+            assert!(self.next < end, "no more pages are taken than there are frames");
+            let first = self.next;
+            self.next = end.min(first + most);
+            return first..self.next;
+        };
+        let mut first = last;
+        while last - first + 1 < most && self.cold.last() == Some(&(first - 1)) {
+            self.cold.pop();
+            first -= 1;
+        }
+        first..last + 1
+    }
 }
 
 /// Page numbers from 1 to a maximum. Page 0 is never given out.
@@ -131,16 +150,13 @@ impl Pool {
 
     /// Gives memory to pages that have none; returns one and puts the others into `cache`.
     fn back(&self, rest: &mut Rest, cache: &mut Vec<u32>) -> Result<u32, OutOfHostMemory> {
-        if let Some(page) = rest.cold.pop() {
-            self.populate(page, 1).inspect_err(|_| rest.cold.push(page))?;
-            return Ok(page);
+        let pages = rest.take_run(CHUNK.min(self.cache_max as u32), self.end);
+        if let Err(error) = self.populate(pages.start, pages.len() as u32) {
+            rest.cold.extend(pages);
+            return Err(error);
         }
-        assert!(rest.next < self.end, "no more pages are taken than there are frames");
-        let count = CHUNK.min(self.cache_max as u32).min(self.end - rest.next);
-        self.populate(rest.next, count)?;
-        cache.extend(rest.next + 1..rest.next + count);
-        rest.next += count;
-        Ok(rest.next - count)
+        cache.extend(pages.start + 1..pages.end);
+        Ok(pages.start)
     }
 
     fn populate(&self, first: u32, count: u32) -> Result<(), OutOfHostMemory> {
@@ -180,6 +196,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::api::Mapping;
+
+    #[test]
+    fn pages_get_memory_in_adjacent_runs() {
+        let mut rest = Rest { warm: Vec::new(), cold: vec![9, 3, 4, 5, 6], next: 28 };
+        let runs: Vec<_> = (0..4).map(|_| rest.take_run(3, 30)).collect();
+        assert_eq!(runs, [4..7, 3..4, 9..10, 28..30]);
+    }
 
     /// One CPU gives back what another took: no page is lost, and few keep memory for nothing.
     #[test]
