@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::space::{Access, Held};
 use crate::stats::Counter;
 use crate::swap::Ahead;
-use highwater_platform::{Latency, Platform, Recency};
+use highwater_platform::{Platform, Recency};
 use highwater_units::{Direction, RUN_PAGES_MAX, Slot};
 
 /// Reads and maps a swapped page.
@@ -54,7 +54,7 @@ pub(super) fn fetch<P: Platform>(
     let slots = slots_of(&held);
     // Before the slot may be freed, and taken for another page.
     let list = list_of_anon(m, slot);
-    let access = access_to_expect(m, &mut held, slot, access);
+    let access = access_to_expect(m, &mut held, access);
     let protection = keep_or_free_slots(m, &slots[..frames.len()], &frames, access);
     let served = install(m, held, &frames, list, protection, Served::Major);
     pointers::from_named(m, space, fault.vpn);
@@ -63,22 +63,21 @@ pub(super) fn fetch<P: Platform>(
 
 /// The access for which a page is mapped: a store, if the page was stored to before when it was
 /// read in. Its slot is then freed at once, and the store does not fault. Should there be no store,
-/// the page is written to a device in vain: not worth it where that takes long.
+/// the page is written in vain, as one of many: not worth it for all pages of a window.
 fn access_to_expect<P: Platform>(
     m: &Machine<P>,
     held: &mut Held<'_, P>,
-    slot: Slot,
     access: Access,
 ) -> Access {
     if m.platform.recency() == Recency::AccessedBit {
         return access;
     }
-    let may_expect = held.len() == 1 && m.swap.latency(slot) == Latency::Synchronous;
+    let alone = held.len() == 1;
     let wanted = held.origin();
     let entry = held.entries()[wanted];
     let (access, entry) = match (access, entry.use_expected_write()) {
         (Access::Write, _) => (Access::Write, entry.expect_writes()),
-        (Access::Read, Some(less)) if may_expect => (Access::Write, less),
+        (Access::Read, Some(less)) if alone => (Access::Write, less),
         (Access::Read, _) => (Access::Read, entry),
     };
     held.change(wanted, entry);
