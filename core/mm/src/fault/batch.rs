@@ -4,7 +4,7 @@
 use super::map::{adopt, list_of_ahead};
 use super::read::keep_or_free_slots;
 use super::refault::{list_file, note_anon};
-use crate::lru::{Kind, List};
+use crate::lru::Kind;
 use crate::machine::{Machine, ReadBatch, ReadRun};
 use crate::phase;
 use crate::space::{Access, Backing, Entry, Held};
@@ -40,12 +40,12 @@ fn finish<P: Platform>(m: &Machine<P>, run: ReadRun, good: usize) {
             m.count(Counter::SwapRa, good as u64);
             let protection = keep_or_free_slots(m, &slots[..good], &frames, Access::Read);
             adopt(m, &held, &frames);
-            let list = match landing {
-                // Nearly all will be used, but not at once.
-                Landing::Named | Landing::Watched => List::ActiveAnon,
-                Landing::Asked | Landing::Stream(_) => list_of_ahead(m, &held),
+            let (space, first) = (held.space().id(), held.first());
+            let trust = match landing {
+                Landing::Named | Landing::Watched => m.swap.pointers.trust(space, first),
+                Landing::Asked | Landing::Stream(_) => m.swap.streams.trust(space, first),
             };
-            m.add_to_lru(&frames, list);
+            m.add_to_lru(&frames, list_of_ahead(m.platform.recency(), trust));
             note_anon(m, &frames);
             protection
         }

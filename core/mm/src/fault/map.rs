@@ -40,7 +40,8 @@ pub(super) fn install<P: Platform>(
 
 /// Adds anonymous pages that were read to the LRU: the wanted one to `list`.
 fn list_read<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames: &FrameList, list: List) {
-    let ahead = list_of_ahead(m, held);
+    let trust = m.swap.streams.trust(held.space().id(), held.first());
+    let ahead = list_of_ahead(m.platform.recency(), trust);
     if ahead == list {
         return m.add_to_lru(frames, list);
     }
@@ -50,14 +51,13 @@ fn list_read<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames: &FrameList
     m.add_to_lru(&frames[wanted + 1..], ahead);
 }
 
-/// The list of anonymous pages that are read along with the one that faulted. Where a use of a
-/// mapped page cannot be seen and streams often end early, many of them are never used: they must
+/// The list of anonymous pages that are read before a fault wants them. Where a use of a mapped
+/// page cannot be seen and trust in such pages is limited, many of them are never used: they must
 /// not displace pages that are, and go to the inactive list.
-pub(super) fn list_of_ahead<P: Platform>(m: &Machine<P>, held: &Held<'_, P>) -> List {
-    let trusted = || m.swap.streams.trust(held.space().id(), held.first()) == Trust::Full;
-    match m.platform.recency() {
-        Recency::Unmapping if !trusted() => List::InactiveAnon,
-        Recency::Unmapping | Recency::AccessedBit => List::ActiveAnon,
+pub(super) fn list_of_ahead(recency: Recency, trust: Trust) -> List {
+    match (recency, trust) {
+        (Recency::Unmapping, Trust::Limited) => List::InactiveAnon,
+        (Recency::Unmapping, Trust::Full) | (Recency::AccessedBit, _) => List::ActiveAnon,
     }
 }
 
@@ -126,4 +126,21 @@ pub(super) fn map_first<P: Platform>(
         if unused || index >= count { entry.ahead() } else { entry }
     });
     if progress.done <= wanted { Served::Again } else { served }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_may_not_be_used_displace_no_active_page() {
+        for (recency, trust, list) in [
+            (Recency::Unmapping, Trust::Limited, List::InactiveAnon),
+            (Recency::Unmapping, Trust::Full, List::ActiveAnon),
+            (Recency::AccessedBit, Trust::Limited, List::ActiveAnon),
+            (Recency::AccessedBit, Trust::Full, List::ActiveAnon),
+        ] {
+            assert_eq!(list_of_ahead(recency, trust), list, "{recency:?}, {trust:?}");
+        }
+    }
 }
