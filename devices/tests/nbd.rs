@@ -3,15 +3,15 @@
 
 mod common;
 
-use common::Frames;
 use common::check::{
     SLOTS, TIME_LIMIT, await_that, fill, open_another_service, read_on_in_a_child, read_run,
     read_through_a_stop, use_blocks, use_by_threads,
 };
+use common::{Frames, read, write};
 use highwater_devices::{Device, OpenOptions, Reason, RemoteOptions, Seal, Spec, open_with};
-use highwater_platform::IoError;
 use highwater_platform::testing::skip_or_fail;
-use highwater_units::{Bytes, PAGE_SIZE};
+use highwater_platform::{Io, IoError};
+use highwater_units::{Bytes, PAGE_SIZE, Pfn};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -348,6 +348,45 @@ fn a_label_that_is_written_late_is_of_nobody() {
         server.try_open(&server.spec())
     });
     assert_eq!(opened, Ok(()));
+}
+
+/// A server that was stopped carries out a write that was given up. If the slot has a newer page by
+/// then, reading that one is an error, and never gives the older one.
+#[test]
+fn a_page_that_is_written_late_is_noticed() {
+    // With several threads for a connection, one may see its end before another begins the write.
+    let Some(server) = Server::of_file(&["--threads=1"]) else { return };
+    let device = server.open(Duration::from_millis(300)).unwrap();
+    let frames = Frames::new(1);
+    let transfer = || [Io::new(0, [Pfn(0)].into_iter().collect())];
+    let write_page = |seed| {
+        frames.fill(Pfn(0), seed);
+        let mut batch = transfer();
+        write(&*device, &frames, &mut batch);
+        batch[0].result
+    };
+    let read_page = || {
+        let mut batch = transfer();
+        read(&*device, &frames, &mut batch);
+        batch[0].result
+    };
+    let pages = || std::fs::read(server.path("swap")).unwrap().split_off(PAGE_SIZE);
+    assert_eq!(write_page(1), Ok(()));
+    let before = pages();
+    server.signal(libc::SIGSTOP);
+    assert_eq!(write_page(3), Err(IoError::Failed(libc::ETIMEDOUT)));
+    assert!(pages() == before);
+    server.signal(libc::SIGCONT);
+    await_that("the server writes the page that was given up", || pages() != before);
+    let late = pages();
+    await_that("the server is used again", || write_page(5) == Ok(()));
+    assert!(read_page() == Ok(()) && frames.holds(Pfn(0), 5));
+    // A slower thread of the server, which writes the page only now.
+    let file = File::options().write(true).open(server.path("swap")).unwrap();
+    file.write_all_at(&late, PAGE_SIZE as u64).unwrap();
+    assert_eq!(read_page(), Err(IoError::Failed(libc::EBADMSG)));
+    assert_eq!(write_page(7), Ok(()));
+    assert!(read_page() == Ok(()) && frames.holds(Pfn(0), 7));
 }
 
 #[test]
