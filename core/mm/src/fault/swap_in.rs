@@ -64,11 +64,7 @@ pub(super) fn fetch<P: Platform>(
 /// The access for which a page is mapped: a store, if the page was stored to before when it was
 /// read in. Its slot is then freed at once, and the store does not fault. Should there be no store,
 /// the page is written in vain, as one of many: not worth it for all pages of a window.
-fn access_to_expect<P: Platform>(
-    m: &Machine<P>,
-    held: &mut Held<'_, P>,
-    access: Access,
-) -> Access {
+fn access_to_expect<P: Platform>(m: &Machine<P>, held: &mut Held<'_, P>, access: Access) -> Access {
     if m.platform.recency() == Recency::AccessedBit {
         return access;
     }

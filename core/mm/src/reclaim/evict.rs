@@ -248,7 +248,13 @@ fn take_slots<P: Platform>(
             m.frames.set_writeback(frames[index], Writeback::Running);
         }
         m.swap.note_owners(slot, taken, run.held.owner(first));
-        transfers.push(slot, frames[..taken].iter().copied().collect());
+        let pages = frames[..taken].iter().copied().collect();
+        if m.swap.accepts_runs(slot.device) {
+            transfers.join(slot, pages);
+        } else {
+            // It may refuse a longer run than was allowed.
+            transfers.push(slot, pages);
+        }
         at = first + taken;
     }
     slots

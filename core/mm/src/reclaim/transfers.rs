@@ -20,14 +20,20 @@ impl Transfers {
         Transfers { ios: [none; BATCH_PAGES_MAX], devices: [0; BATCH_PAGES_MAX], len: 0 }
     }
 
-    /// Adds a write of `frames` to adjacent slots: to the last transfer, if the slots follow its
-    /// own and it has room for all of them.
-    pub(super) fn push(&mut self, first: Slot, frames: FrameList) {
-        if let Some(last) = self.last_before(first, frames.len()) {
-            let all = last.frames.iter().chain(frames.iter().copied()).collect();
-            *last = Io::new(last.slot, all);
-            return;
+    /// Adds a write of `frames` to adjacent slots to the last transfer, if the slots follow its own
+    /// and it has room for all of them; else as a transfer.
+    pub(super) fn join(&mut self, first: Slot, frames: FrameList) {
+        match self.last_before(first, frames.len()) {
+            Some(last) => {
+                let all = last.frames.iter().chain(frames.iter().copied()).collect();
+                *last = Io::new(last.slot, all);
+            }
+            None => self.push(first, frames),
         }
+    }
+
+    /// Adds a write of `frames` to adjacent slots as a transfer.
+    pub(super) fn push(&mut self, first: Slot, frames: FrameList) {
         self.ios[self.len] = Io::new(first.index, frames);
         self.devices[self.len] = first.device;
         self.len += 1;
@@ -98,23 +104,25 @@ mod tests {
     fn adjacent_slots_are_one_transfer() {
         let mut transfers = Transfers::none();
         let slot = |device, index| Slot { device, index };
-        transfers.push(slot(0, 7), list(50..52));
-        transfers.push(slot(0, 9), list(3..4));
-        transfers.push(slot(1, 10), list(60..61));
-        transfers.push(slot(0, 10), list(61..62));
-        transfers.push(slot(0, 12), list(62..63));
-        assert_eq!(to(&transfers, 0), [(7, vec![50, 51, 3]), (10, vec![61]), (12, vec![62])]);
+        transfers.join(slot(0, 7), list(50..52));
+        transfers.join(slot(0, 9), list(3..4));
+        transfers.join(slot(1, 10), list(60..61));
+        transfers.join(slot(0, 10), list(61..62));
+        transfers.join(slot(0, 12), list(62..63));
+        transfers.push(slot(0, 13), list(63..64));
+        let expected = [(7, vec![50, 51, 3]), (10, vec![61]), (12, vec![62]), (13, vec![63])];
+        assert_eq!(to(&transfers, 0), expected);
         assert_eq!(to(&transfers, 1), [(10, vec![60])]);
-        assert_eq!(transfers.pages(), 6);
+        assert_eq!(transfers.pages(), 7);
     }
 
     #[test]
     fn a_transfer_has_a_run_of_pages_at_most() {
         let mut transfers = Transfers::none();
         let slot = |index| Slot { device: 0, index };
-        transfers.push(slot(0), list(0..10));
-        transfers.push(slot(10), list(10..17));
-        transfers.push(slot(17), list(17..26));
+        transfers.join(slot(0), list(0..10));
+        transfers.join(slot(10), list(10..17));
+        transfers.join(slot(17), list(17..26));
         assert_eq!(to(&transfers, 0).iter().map(|(slot, _)| *slot).collect::<Vec<_>>(), [0, 10]);
         assert_eq!(transfers.pages(), 26);
     }

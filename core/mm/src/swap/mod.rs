@@ -327,6 +327,11 @@ impl<P: Platform> Swap<P> {
         })
     }
 
+    /// Whether a device accepts pages in runs of any length: it refused none lately.
+    pub fn accepts_runs(&self, device: u8) -> bool {
+        self.at(device.into()).standing.is_open()
+    }
+
     /// Whether no device has a free slot that it has room for, as the last searches found.
     pub fn is_full(&self) -> bool {
         self.own_devices().all(|device| device.is_full())
