@@ -5,6 +5,7 @@
 //! commands/simulate.rs   workloads on simulated machines
 //! commands/swarm.rs      random runs on simulated machines, with every check
 //! commands/calibrate.rs  costs of simulated machines, from published values of bases
+//! commands/machine.rs    this computer as a machine that can be simulated
 //! commands/reproduce.rs  published experiments, beside the published values
 //! commands/page.rs       their results as tables inside a page of documentation
 //! ```
@@ -13,7 +14,7 @@
 mod commands;
 
 use clap::{Parser, Subcommand};
-use commands::{bench, calibrate, page, reproduce, simulate, swarm};
+use commands::{bench, calibrate, machine, page, reproduce, simulate, swarm};
 use std::process::ExitCode;
 
 /// Measures Highwater, and runs it on simulated machines.
@@ -30,6 +31,7 @@ enum Command {
     Simulate(Box<simulate::Simulate>),
     Swarm(swarm::Swarm),
     Calibrate(calibrate::Calibrate),
+    Machine(machine::MachineArgs),
     Reproduce(reproduce::Reproduce),
     Page(page::Page),
 }
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Simulate(simulate) => simulate.execute(),
         Command::Swarm(swarm) => Ok(swarm.execute()),
         Command::Calibrate(calibrate) => calibrate.execute(),
+        Command::Machine(machine) => machine.execute(),
         Command::Reproduce(reproduce) => reproduce.execute(),
         Command::Page(page) => page.execute(),
     })

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod files;
+pub(crate) mod machine;
 mod number;
 pub(crate) mod page;
 mod progress;
