@@ -9,12 +9,14 @@
 //! simulate/  workloads on simulated machines: settings, a run and its figures
 //! calibrate/ costs of these machines, derived from published values of bases
 //! reproduce/ published experiments on simulated machines, beside the published values
+//! measure/   costs of this computer, and the machine file made of them
 //! page/      tables of results inside a page of documentation
 //! swarm/     the whole manager on simulated machines that a seed draws
 //! ```
 
 pub mod calibrate;
 pub mod machines;
+pub mod measure;
 pub mod page;
 pub mod peer;
 pub mod report;

@@ -7,7 +7,11 @@ use highwater_platform::LockClass;
 /// Declares a constant for each class, numbered in this order, and [`ALL`].
 macro_rules! lock_classes {
     ($($class:ident $name:literal $doc:literal)*) => {
-        #[allow(non_camel_case_types, reason = "named as the constants are")]
+        #[allow(
+            non_camel_case_types,
+            clippy::upper_case_acronyms,
+            reason = "named as the constants are"
+        )]
         enum Id { $($class,)* }
 
         $(#[doc = $doc] pub const $class: LockClass = LockClass::new(Id::$class as u8, $name);)*

@@ -60,8 +60,8 @@ impl Setup {
         self.random.below(limit.into()) as u32
     }
 
-    fn page(&self, frame: Pfn) -> &mut [u8] {
-        // SAFETY: no transfer is under way, and the test holds one page at a time.
+    fn page(&mut self, frame: Pfn) -> &mut [u8] {
+        // SAFETY: no transfer is under way, and the borrow lets the test hold one page at a time.
         unsafe { slice::from_raw_parts_mut(self.arena().address(frame), PAGE_SIZE) }
     }
 
@@ -75,8 +75,8 @@ impl Setup {
                 return batch;
             }
             let order = Order(self.below(8) as u8);
-            let (io, pages) = if self.random.percent(5) && order.frames() <= u64::from(left) as _ {
-                (Io::block(slot, Pfn(frame), order), order.frames() as u32)
+            let (io, pages) = if self.random.percent(5) && order.frames() <= left {
+                (Io::block(slot, Pfn(frame), order), order.frames())
             } else {
                 let pages = 1 + self.below(left.min(16));
                 (Io::new(slot, (frame..frame + pages).rev().map(Pfn).collect()), pages)
@@ -125,7 +125,8 @@ impl Setup {
         self.transfer(Direction::Write, &mut batch);
         assert!(batch.iter().all(|io| io.result == Ok(())), "{batch:?}");
         for (slot, frame) in batch.iter().flat_map(|io| (io.slot..).zip(pages(&io.frames))) {
-            assert!(is_filled(self.page(frame), self.model[&slot].seed), "a frame was changed");
+            let seed = self.model[&slot].seed;
+            assert!(is_filled(self.page(frame), seed), "a frame was changed");
         }
     }
 
@@ -142,9 +143,10 @@ impl Setup {
             }
             assert_eq!(io.result, Ok(()), "slots {slots:?}");
             for (slot, frame) in slots.zip(pages(&io.frames)) {
+                let seed = self.model.get(&slot).map(|stored| stored.seed);
                 let page = self.page(frame);
-                match self.model.get(&slot) {
-                    Some(stored) => assert!(is_filled(page, stored.seed), "slot {slot}"),
+                match seed {
+                    Some(seed) => assert!(is_filled(page, seed), "slot {slot}"),
                     None => assert!(page.iter().all(|byte| *byte == 0), "slot {slot}"),
                 }
             }

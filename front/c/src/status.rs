@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(status_of(Err(failure)), HIGHWATER_ERROR_BUSY);
         assert_eq!(status_of(Ok(())), HIGHWATER_OK);
         assert_eq!(message(), c"two lines ".to_owned());
-        let other = std::thread::spawn(move || message() == c"".to_owned());
+        let other = std::thread::spawn(move || message().is_empty());
         assert_eq!(other.join().ok(), Some(true));
     }
 }

@@ -5,7 +5,7 @@ use crate::Refusal;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Args, Command};
 use clap_complete::Shell;
-use clap_mangen::Man;
+use highwater_command::{unwritable, write_file, write_man_pages};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,10 +28,8 @@ pub(crate) struct Manual {
 impl Manual {
     /// Writes the files of `definition`, the whole command line.
     pub(crate) fn execute(&self, definition: Command) -> Result<ExitCode, Refusal> {
-        write(&self.share, definition).map(|()| ExitCode::SUCCESS).map_err(|error| {
-            let what = format!("cannot write below '{}': {error}", self.share.display());
-            Refusal::new(what, "name a directory that you may write to")
-        })
+        let written = write(&self.share, definition);
+        written.map(|()| ExitCode::SUCCESS).map_err(|error| unwritable(&self.share, &error))
     }
 }
 
@@ -43,15 +41,7 @@ fn write(share: &Path, definition: Command) -> io::Result<()> {
         clap_complete::generate(shell, &mut completed, "highwater", &mut text);
         write_file(&share.join(path), &text)?;
     }
-    // `highwater help run` needs no page beside that of `highwater run`.
-    let mut definition = definition.disable_help_subcommand(true);
-    definition.build();
-    for command in std::iter::once(&definition).chain(definition.get_subcommands()) {
-        let version = format!("highwater {}", env!("CARGO_PKG_VERSION"));
-        let man = Man::new(command.clone()).source(version).manual("Highwater");
-        write_file(&share.join("man/man1").join(man.get_filename()), &page(&man)?)?;
-    }
-    Ok(())
+    write_man_pages(share, definition)
 }
 
 /// An option whose value's name lists all words that it takes, such as `on|off`, with these words
@@ -66,19 +56,6 @@ fn with_choices(option: Arg) -> Arg {
         true => option.value_parser(PossibleValuesParser::new(words)),
         false => option,
     }
-}
-
-/// The page, with the lines of the text behind the options as they are.
-fn page(man: &Man) -> io::Result<Vec<u8>> {
-    let mut page = Vec::new();
-    man.render(&mut page)?;
-    let page = String::from_utf8(page).map_err(io::Error::other)?;
-    Ok(page.replace(".SH EXTRA\n", ".SH DETAILS\n.nf\n").into_bytes())
-}
-
-fn write_file(path: &Path, text: &[u8]) -> io::Result<()> {
-    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-    std::fs::write(path, text)
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ pub(crate) fn within(option: &str, budget: Bytes, exists: Bytes) -> Result<Bytes
             "a budget of {budget} is more than this machine, or its container, has: {exists}"
         );
         // Page tables, the page cache and other processes need memory, too, and are not counted.
-        let most = Bytes(exists.0 / 10 * 9 >> 20 << 20);
+        let most = Bytes(((exists.0 / 10 * 9) >> 20) << 20);
         return Err(Refusal::new(what, format!("give {option} {most} or less")));
     }
     Ok(Bytes::of_pages(budget.pages()))

@@ -90,7 +90,7 @@ impl Calls {
                 (call.run)(call.closure);
                 (*call.done).store(1, Release);
             }
-            futex_wake_at(call.done);
+            futex_wake_at(call.done.addr());
         }
     }
 

@@ -175,11 +175,11 @@ fn lead(
     // The program may leave its directory, and unmount its file system.
     let _ = rustix::process::chdir("/");
     let process: &'static Process = Box::leak(Box::new(process));
-    if let Some(share) = &process.share {
-        if let Err(error) = spawn("balance", Box::new(move || balance::run(process, share))) {
-            share.leave();
-            return answer.give(Err(format!("no thread to share memory: {error}")));
-        }
+    if let Some(share) = &process.share
+        && let Err(error) = spawn("balance", Box::new(move || balance::run(process, share)))
+    {
+        share.leave();
+        return answer.give(Err(format!("no thread to share memory: {error}")));
     }
     process.calls.start(channel.as_ref());
     let publish = || process.reporter.run(&process.shares);

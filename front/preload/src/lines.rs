@@ -265,8 +265,8 @@ mod tests {
     #[test]
     fn blocks_grow_to_twice_their_size_at_least_and_never_shrink() {
         // SAFETY: a new block.
-        let mut line =
-            Line { bytes: unsafe { libc::malloc(FIRST_BYTES) }.cast(), len: FIRST_BYTES };
+        let bytes = unsafe { libc::malloc(FIRST_BYTES) }.cast();
+        let mut line = Line { bytes, len: FIRST_BYTES };
         let mut expected = FIRST_BYTES;
         for bytes in [0, 1, 119, 120, 5, 239, 240, 1000, 100_000, 3, 199_999, 200_000] {
             let text: Vec<u8> = (0..bytes).map(|at: usize| (at % 251) as u8 + 1).collect();

@@ -62,6 +62,7 @@ pub(crate) fn inside_libc() -> usize {
 }
 
 #[cold]
+#[allow(clippy::missing_transmute_annotations, reason = "the fields of Native have the types")]
 fn find() -> Native {
     let mut search = Search { address: inside_libc(), found: None };
     // SAFETY: the callback gets this search, which lives for the call.

@@ -78,7 +78,7 @@ impl Named {
         let end = address.checked_add(len)?.checked_next_multiple_of(PAGE_SIZE)?;
         let (base, pages) = process.extent();
         let after = base as usize + pages as usize * PAGE_SIZE;
-        let touches = address < end && address < after && base as usize <= end - 1;
+        let touches = address < end && address < after && (base as usize) < end;
         (touches && address.is_multiple_of(PAGE_SIZE)).then_some(Named {
             process,
             start: address,

@@ -152,10 +152,10 @@ fn begin(process: &'static Process) {
     heap::gate::make(process.manager.platform().cpus());
     set_running(Some(process));
     pins::carry_over(process);
-    if process.settings.malloc == Malloc::All {
-        if let Err(error) = heap::start(process) {
-            end(&format!("this program cannot be served: {error}"));
-        }
+    if process.settings.malloc == Malloc::All
+        && let Err(error) = heap::start(process)
+    {
+        end(&format!("this program cannot be served: {error}"));
     }
     STATE.store(RUNNING, Release);
 }

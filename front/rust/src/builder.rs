@@ -159,7 +159,7 @@ mod tests {
 
     #[track_caller]
     fn refused(builder: Builder, part: &str) {
-        let error = builder.build().err().expect("refused").to_string();
+        let error = builder.build().expect_err("refused").to_string();
         assert!(error.contains(part) && error.lines().count() == 1, "{error}");
     }
 

@@ -100,7 +100,7 @@ fn install() {
     // SAFETY: zeros are valid sigaction structures; the handler takes the arguments of SA_SIGINFO;
     // nothing else runs in the child.
     unsafe {
-        if (*(&raw const BEFORE)).is_some() {
+        if (&raw const BEFORE).read().is_some() {
             return;
         }
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -126,7 +126,7 @@ extern "C" fn on_segv(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::
         if GONE.iter().any(has) {
             libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len());
         }
-        if let Some(before) = *(&raw const BEFORE) {
+        if let Some(before) = (&raw const BEFORE).read() {
             libc::sigaction(libc::SIGSEGV, &before, ptr::null_mut());
         }
     }

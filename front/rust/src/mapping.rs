@@ -362,7 +362,7 @@ const NOTHING: Range = Range { first: Vpn(0), end: Vpn(0) };
 
 /// The address of a mapping without pages: aligned for everything.
 fn nowhere() -> NonNull<u8> {
-    NonNull::without_provenance(std::num::NonZero::new(PAGE_SIZE).expect("not 0"))
+    NonNull::new(ptr::without_provenance_mut(PAGE_SIZE)).expect("not 0")
 }
 
 fn pages(len: usize) -> u64 {

@@ -112,7 +112,7 @@ fn mappings_that_would_not_see_each_other_are_refused() {
     use FileAccess::{Read, ReadWrite};
     let writer = memory.map_file(&path, ReadWrite).expect("mapped");
     for access in [Read, ReadWrite] {
-        let refused = other.map_file(&path, access).err().expect("refused");
+        let refused = other.map_file(&path, access).expect_err("refused");
         assert!(matches!(&refused, Error::InUse { .. }), "{refused}");
         assert_eq!(refused.to_string().lines().count(), 1);
     }
@@ -123,14 +123,14 @@ fn mappings_that_would_not_see_each_other_are_refused() {
     assert!(matches!(memory.map_file(&path, ReadWrite), Err(Error::InUse { .. })));
     drop(readers);
     assert!(memory.map_file(&path, ReadWrite).is_ok(), "all are closed");
-    let none = memory.map_file(dir.path().join("none"), Read).err().expect("refused");
+    let none = memory.map_file(dir.path().join("none"), Read).expect_err("refused");
     assert!(none.to_string().contains("none\": No such file"), "{none}");
     let pipe = dir.path().join("pipe");
     let name = std::ffi::CString::new(pipe.to_str().expect("UTF-8")).expect("a path");
     // SAFETY: a path.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
     for (path, access) in [(dir.path(), Read), (&pipe, Read), (&pipe, ReadWrite)] {
-        let refused = memory.map_file(path, access).err().expect("refused").to_string();
+        let refused = memory.map_file(path, access).expect_err("refused").to_string();
         assert!(refused.contains("neither a file nor"), "{refused}");
     }
 }
@@ -295,7 +295,7 @@ fn so_many_files_may_be_mapped() {
     let path = |n: usize| dir.path().join(n.to_string());
     let mapped: Vec<_> = (0..200).map_while(|n| memory.create_file(path(n), 5 + n).ok()).collect();
     assert_eq!(mapped.len(), 120);
-    let refused = memory.create_file(path(200), 1).err().expect("too many");
+    let refused = memory.create_file(path(200), 1).expect_err("too many");
     assert!(matches!(refused, Error::Files { most: 120 }), "{refused}");
     drop(mapped);
     assert!(memory.create_file(path(200), 1 << 20).is_ok());

@@ -156,7 +156,7 @@ impl Shared {
             let done = unsafe { &raw const (*request.as_ptr()).done };
             // SAFETY: as above.
             unsafe { (*done).store(1, Release) };
-            futex_wake_at(done);
+            futex_wake_at(done.addr());
         }
     }
 }

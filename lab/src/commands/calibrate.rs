@@ -41,7 +41,8 @@ pub(crate) struct Calibrate {
     json: Option<PathBuf>,
 }
 
-fn machine(name: &str) -> Result<&'static str, String> {
+/// The name of a machine that there is.
+pub(crate) fn machine(name: &str) -> Result<&'static str, String> {
     let names: Vec<&str> = machines::names().collect();
     let found = names.iter().find(|other| **other == name).copied();
     found.ok_or_else(|| format!("use {}", names.join(", ")))

@@ -3,6 +3,8 @@
 pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod files;
+pub(crate) mod machine;
+pub(crate) mod manual;
 mod number;
 pub(crate) mod page;
 mod progress;

@@ -63,19 +63,71 @@ pub fn run(dir: &Path, len: Bytes, pass: Pass, seed: u64) -> Result<Outcome, Dis
     let fill = match pass {
         Pass::WriteSequential => None,
         Pass::ReadRandom(_) | Pass::ReadSequential => {
-            Some(disk.measure(&mut Sequence::new(Direction::Write, disk.pages))?.run)
+            Some(disk.measure(DEPTH, &mut Sequence::new(Direction::Write, disk.pages))?.run)
         }
     };
     disk.tally = Tally::new();
     let measured = match pass {
-        Pass::ReadRandom(time) => disk.measure(&mut Draws::new(&disk, time, seed))?,
-        Pass::ReadSequential => disk.measure(&mut Sequence::new(Direction::Read, disk.pages))?,
-        Pass::WriteSequential => disk.measure(&mut Sequence::new(Direction::Write, disk.pages))?,
+        Pass::ReadRandom(time) => disk.measure(DEPTH, &mut Draws::new(&disk, time, seed))?,
+        Pass::ReadSequential => {
+            disk.measure(DEPTH, &mut Sequence::new(Direction::Read, disk.pages))?
+        }
+        Pass::WriteSequential => {
+            disk.measure(DEPTH, &mut Sequence::new(Direction::Write, disk.pages))?
+        }
     };
     let tally = disk.tally.clone();
-    let sweep = disk.measure(&mut Sequence::new(Direction::Read, disk.pages))?.run;
+    let sweep = disk.measure(DEPTH, &mut Sequence::new(Direction::Read, disk.pages))?.run;
     let (pages, threads, swept) = (disk.pages, 1, disk.pages);
     Ok(Outcome { pages, threads, fill, sweep, swept, ..Outcome::new(tally, measured) })
+}
+
+/// How fast a directory answers, page by page and in runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Speeds {
+    /// A read of a page, with no other transfer in flight, in ns: the median.
+    pub read_alone: f64,
+    /// A write of `write_bytes`, with no other transfer in flight, in ns: the median.
+    pub write_alone: f64,
+    /// A run of pages, as Highwater writes them.
+    pub write_bytes: usize,
+    /// Pages at random, [`DEPTH`] at once.
+    pub reads_per_s: f64,
+    /// Runs in sequence, [`DEPTH`] at once, in 10^6 bytes per second.
+    pub read_mb_per_s: f64,
+    /// Runs in sequence, [`DEPTH`] at once, in 10^6 bytes per second.
+    pub write_mb_per_s: f64,
+}
+
+/// Measures transfers of a new file of `len` bytes, or less, in `dir`; each kind takes `time` at
+/// most.
+///
+/// # Errors
+/// As [`run`].
+pub fn speeds(dir: &Path, len: Bytes, time: Duration) -> Result<Speeds, DiskError> {
+    let mut disk = Disk::new(dir, len, 1)?;
+    let write_mb_per_s = disk.in_sequence(Direction::Write, time)?;
+    let read_mb_per_s = disk.in_sequence(Direction::Read, time)?;
+    let mut draws = Draws::new(&disk, time, 1);
+    let (reads, took) = disk.count(DEPTH, &mut draws)?;
+    let mut draws = Draws::new(&disk, time, 2);
+    disk.count(1, &mut draws)?;
+    let read_alone = disk.median();
+    let writes = Sequence::new(Direction::Write, disk.pages);
+    disk.count(1, &mut Until::new(writes, time))?;
+    Ok(Speeds {
+        read_alone,
+        write_alone: disk.median(),
+        write_bytes: disk.pages.min(RUN_PAGES_MAX as u64) as usize * PAGE_SIZE,
+        reads_per_s: reads as f64 / took.as_secs_f64(),
+        read_mb_per_s,
+        write_mb_per_s,
+    })
+}
+
+/// The room that a user's files may still take in a directory.
+pub fn free(dir: &Path) -> Bytes {
+    rustix::fs::statvfs(dir).map_or(Bytes(0), |stat| Bytes(stat.f_bavail * stat.f_frsize))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +198,27 @@ impl Plan for Draws {
     }
 }
 
+/// A plan that ends early: this long after its first transfer.
+struct Until<P> {
+    plan: P,
+    time: Duration,
+    end: Option<u64>,
+}
+
+impl<P: Plan> Until<P> {
+    fn new(plan: P, time: Duration) -> Until<P> {
+        Until { plan, time, end: None }
+    }
+}
+
+impl<P: Plan> Plan for Until<P> {
+    fn next(&mut self) -> Option<Transfer> {
+        let now = Host.now().0;
+        let end = *self.end.get_or_insert(now + self.time.as_nanos() as u64 + 1);
+        if now < end { self.plan.next() } else { None }
+    }
+}
+
 /// A buffer of a run's length, aligned as O_DIRECT wants it.
 #[repr(align(4096))]
 struct Buffer([[u64; WORDS]; RUN_PAGES_MAX]);
@@ -189,11 +262,11 @@ impl Disk {
         })
     }
 
-    /// Makes the transfers of a plan.
-    fn measure(&mut self, plan: &mut impl Plan) -> Result<Measured, DiskError> {
+    /// Makes the transfers of a plan, `depth` at once: at most [`DEPTH`].
+    fn measure(&mut self, depth: usize, plan: &mut impl Plan) -> Result<Measured, DiskError> {
         let (before, kernel) = (self.counters.clone(), Host.kernel_counts());
         let (began, cpu) = (Host.now(), Host.cpu_use());
-        let mut free: Vec<usize> = (0..DEPTH).collect();
+        let mut free: Vec<usize> = (0..depth).collect();
         loop {
             while let Some(request) = free.pop() {
                 match plan.next() {
@@ -204,7 +277,7 @@ impl Disk {
                     }
                 }
             }
-            if free.len() == DEPTH {
+            if free.len() == depth {
                 break;
             }
             let waited = self.ring.submit_and_wait(1);
@@ -216,6 +289,29 @@ impl Disk {
         let kernel = Host.kernel_counts().since(&kernel);
         let (after, calls, nanos_per_tick, locks) = (self.counters.clone(), None, 1.0, None);
         Ok(Measured { run, cpu, kernel, calls, nanos_per_tick, before, after, locks })
+    }
+
+    /// Transfers in sequence for a time: 10^6 bytes per second. After writes, the disk has as many
+    /// pages as were written.
+    fn in_sequence(&mut self, direction: Direction, time: Duration) -> Result<f64, DiskError> {
+        let mut plan = Until::new(Sequence::new(direction, self.pages), time);
+        let (_, took) = self.count(DEPTH, &mut plan)?;
+        if direction == Direction::Write {
+            self.pages = plan.plan.at;
+        }
+        Ok(Bytes::of_pages(plan.plan.at).0 as f64 / took.as_secs_f64() / 1e6)
+    }
+
+    /// How many transfers a plan made, and how long they took.
+    fn count(&mut self, depth: usize, plan: &mut impl Plan) -> Result<(u64, Duration), DiskError> {
+        self.tally = Tally::new();
+        let took = self.measure(depth, plan)?.run;
+        Ok((self.tally.latency.len(), took.max(Duration::from_nanos(1))))
+    }
+
+    /// The median time of the last plan's transfers, in ns.
+    fn median(&self) -> f64 {
+        self.tally.latency.value_at_quantile(0.5) as f64
     }
 
     fn submit(&mut self, index: usize, transfer: Transfer) {
@@ -351,13 +447,13 @@ mod tests {
             Err(reason) => return skip_or_fail(reason),
             Ok(disk) => disk,
         };
-        disk.measure(&mut Sequence::new(Direction::Write, LEN.pages())).expect("written");
+        disk.measure(DEPTH, &mut Sequence::new(Direction::Write, LEN.pages())).expect("written");
         let mut page = Box::new(Buffer([[0; WORDS]; RUN_PAGES_MAX]));
         page.0[0][5] = disk.content.value(40, 5, 0) ^ 1 << 17;
         // SAFETY: plain words, as bytes.
         let bytes = unsafe { std::slice::from_raw_parts(page.0.as_ptr().cast(), PAGE_SIZE) };
         rustix::io::pwrite(&disk.file, bytes, 40 * PAGE_SIZE as u64).expect("written");
-        let found = disk.measure(&mut Sequence::new(Direction::Read, LEN.pages()));
+        let found = disk.measure(DEPTH, &mut Sequence::new(Direction::Read, LEN.pages()));
         let Err(DiskError::Run(Failure::Mismatch(wrong))) = found else { panic!("{found:?}") };
         assert_eq!(wrong.page, 40);
     }

@@ -4,7 +4,7 @@ use super::{Unavailable, file};
 use crate::workload::extent::Extent;
 use highwater_units::{Bytes, PAGE_SIZE};
 use rustix::fs::{FallocateFlags, OFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -92,10 +92,31 @@ impl Mapping {
         Mapping { extent, base, len }
     }
 
-    fn advise(&self, advice: Advice) -> Result<(), Unavailable> {
-        // SAFETY: advice on a mapping of our own that changes no contents.
+    /// Advises the kernel on all pages. Anonymous pages that are dropped are zeros again.
+    ///
+    /// # Errors
+    /// The kernel does not know the advice, or has no memory for it.
+    pub(crate) fn advise(&self, advice: Advice) -> Result<(), Unavailable> {
+        // SAFETY: advice on a mapping of our own, whose contents are atomic words of any value.
         unsafe { rustix::mm::madvise(self.base.as_ptr(), self.len, advice) }
             .map_err(|reason| Unavailable::because(format!("madvise {advice:?}"), reason))
+    }
+}
+
+impl Mapping {
+    /// Makes all pages read-only and writable again: each CPU that has used them flushes its TLB.
+    /// Nothing may store to them meanwhile.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub(crate) fn protect_and_back(&self) -> Result<(), Unavailable> {
+        for access in [ProtFlags::READ, ProtFlags::READ | ProtFlags::WRITE] {
+            let flags = MprotectFlags::from_bits_retain(access.bits());
+            // SAFETY: a mapping of our own; a store meanwhile ends the program, and does no harm.
+            unsafe { rustix::mm::mprotect(self.base.as_ptr(), self.len, flags) }
+                .map_err(|reason| Unavailable::because("mprotect", reason))?;
+        }
+        Ok(())
     }
 }
 

@@ -64,7 +64,6 @@ pub(super) const THREADS: Experiment = Experiment {
         quantities: OUR_COLUMNS,
         ..TABLES
     }],
-    ..EXPERIMENT
 };
 
 /// Compared with the throughput without reclaim.
@@ -170,7 +169,6 @@ const THROUGHPUT: Quantity = Quantity {
     compared: Compared::Always,
     take: |run| run.figures.tasks.map_or(0.0, |tasks| tasks.sum_kib_per_s),
     plot: Some(""),
-    ..Quantity::DEFAULT
 };
 
 const SYSTEM: Quantity = Quantity {

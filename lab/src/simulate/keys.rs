@@ -7,12 +7,10 @@
 //! A key is its name, its kind, its field and its help; parsing, printing and the text of what it
 //! accepts follow from the kind (`kinds.rs`).
 
-use super::kinds::{Auto, Kind, Mapped, Names, Number, Text, number};
+use super::kinds::{Auto, Kind, Mapped, Names, Number, Text, Words, number};
 use super::settings::{BadSetting, Scale, Settings};
 use super::words::*;
-use highwater_mm::config::history::{
-    CompactHistory, DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, PCP_BATCH_MAX,
-};
+use highwater_mm::config::history::{DIRECT_RECLAIM_MAX, DIRECT_RECLAIM_MIN, PCP_BATCH_MAX};
 use highwater_mm::config::{
     FILE_WINDOW_MAX, KSWAPD_WRITES_MAX, LRU_SHARDS_MAX, MAX_PTES, READAHEAD_THREADS_MAX,
     SWAPPINESS_MAX, ZONE_PARTS_MAX,
@@ -91,11 +89,8 @@ const SCALE: Mapped<Auto<Number<u64>>, Option<u64>, Scale> = Mapped {
     },
 };
 
-/// Two fields: whether memory is compacted, and by which earlier kernel.
-const COMPACT: Setting<
-    super::kinds::Words<(bool, Option<CompactHistory>)>,
-    (bool, Option<CompactHistory>),
-> = Setting {
+/// Two fields.
+const COMPACT: Setting<Words<Compaction>, Compaction> = Setting {
     kind: COMPACTS,
     get: |s| (s.config.compact, s.config.history.compact),
     set: |s, method| (s.config.compact, s.config.history.compact) = method,

@@ -19,7 +19,9 @@ pub(super) const PATTERNS: Words<Pattern> = Words(&[
     ("zipf", Pattern::Zipf),
 ]);
 /// Whether memory is compacted, and as which kernel of the past.
-pub(super) const COMPACTS: Words<(bool, Option<CompactHistory>)> = Words(&[
+pub(super) type Compaction = (bool, Option<CompactHistory>);
+
+pub(super) const COMPACTS: Words<Compaction> = Words(&[
     ("off", (false, None)),
     ("vanilla", (true, Some(CompactHistory::Vanilla))),
     ("lesslock", (true, Some(CompactHistory::LessLock))),

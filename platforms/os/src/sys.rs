@@ -111,10 +111,10 @@ pub fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> usize {
 }
 
 /// Wakes the threads that sleep on the word at an address, which may be gone.
-pub fn futex_wake_at(word: *const AtomicU32) {
+pub fn futex_wake_at(address: usize) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: only the address is compared.
-    unsafe { libc::syscall(libc::SYS_futex, word, operation, i32::MAX) };
+    unsafe { libc::syscall(libc::SYS_futex, address, operation, i32::MAX) };
 }
 
 /// Wakes all threads that sleep on `word`.

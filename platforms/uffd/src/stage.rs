@@ -65,7 +65,7 @@ impl Stage {
         Ok(Stage {
             base,
             len,
-            table: highwater_os::zeros::<u32>(frames as usize).into(),
+            table: highwater_os::zeros::<u32>(frames as usize),
             zeros,
             pool: Pool::new(base, frames, cpus),
             mapped: AtomicU64::new(0),

@@ -66,18 +66,20 @@ impl<P: Platform> Device<P> {
     /// The allocation order (see the head of this file). `None` if all slots are used.
     pub(super) fn search(&self, wanted: Wanted<'_>) -> Option<Found> {
         let mine = usize::from(wanted.cpu.0) % self.cpus.len();
-        let near = self.with_cpu(mine, |own| self.from_rest(own, wanted));
+        let near = self.with_cpu(mine, |own| self.take_from_rest(own, wanted));
         if near.is_some() || self.usage.is_full() {
             return near;
         }
         let anywhere = || match &self.fallback {
-            Fallback::Lists => self.from_lists(mine, wanted).or_else(|| self.from_others(wanted)),
+            Fallback::Lists => {
+                self.take_from_lists(mine, wanted).or_else(|| self.take_from_others(wanted))
+            }
             Fallback::Scan(start) => self.with_cpu(mine, |own| {
-                self.from_list(own, List::Free, wanted).or_else(|| self.scan(start, wanted))
+                self.take_from_list(own, List::Free, wanted).or_else(|| self.scan(start, wanted))
             }),
             #[cfg(feature = "history")]
             Fallback::ScanPerCpu(starts) => self.with_cpu(mine, |own| {
-                let free = self.from_list(own, List::Free, wanted);
+                let free = self.take_from_list(own, List::Free, wanted);
                 free.or_else(|| starts.scan(mine, |start| self.scan_from(start, wanted)))
             }),
         };
@@ -95,7 +97,7 @@ impl<P: Platform> Device<P> {
     }
 
     /// Steps 1 to 3: a cluster that becomes the CPU's own, or the own one from its start.
-    fn from_lists(&self, mine: usize, wanted: Wanted<'_>) -> Option<Found> {
+    fn take_from_lists(&self, mine: usize, wanted: Wanted<'_>) -> Option<Found> {
         let first = match self.info().latency {
             // A file that may not grow has room in the slots that were written before.
             Latency::Asynchronous if !self.standing.is_open() => [List::Sparse, List::Nonfull],
@@ -103,11 +105,11 @@ impl<P: Platform> Device<P> {
             Latency::Asynchronous | Latency::Synchronous => [List::Sparse, List::Free],
         };
         self.with_cpu(mine, |own| {
-            self.from_list(own, first[0], wanted)
-                .or_else(|| self.from_list(own, first[1], wanted))
-                .or_else(|| self.from_start(own, wanted))
-                .or_else(|| self.from_list(own, List::Nonfull, wanted))
-                .or_else(|| self.from_list(own, List::Free, wanted))
+            self.take_from_list(own, first[0], wanted)
+                .or_else(|| self.take_from_list(own, first[1], wanted))
+                .or_else(|| self.take_from_start(own, wanted))
+                .or_else(|| self.take_from_list(own, List::Nonfull, wanted))
+                .or_else(|| self.take_from_list(own, List::Free, wanted))
         })
     }
 
@@ -118,8 +120,8 @@ impl<P: Platform> Device<P> {
     }
 
     /// Step 4: from the clusters that CPUs own.
-    fn from_others(&self, wanted: Wanted<'_>) -> Option<Found> {
-        let of = |cpu| self.with_cpu(cpu, |other| self.from_start(other, wanted));
+    fn take_from_others(&self, wanted: Wanted<'_>) -> Option<Found> {
+        let of = |cpu| self.with_cpu(cpu, |other| self.take_from_start(other, wanted));
         (0..self.cpus.len()).find_map(of)
     }
 
@@ -150,20 +152,20 @@ impl<P: Platform> Device<P> {
     }
 
     /// From the CPU's cluster, after the slots that it took last.
-    fn from_rest(&self, own: &mut Option<Position>, wanted: Wanted<'_>) -> Option<Found> {
+    fn take_from_rest(&self, own: &mut Option<Position>, wanted: Wanted<'_>) -> Option<Found> {
         let unfinished = |at: &&mut Position| at.next < self.slots_of(at.cluster);
         own.as_mut().filter(unfinished).and_then(|at| self.take(at, wanted))
     }
 
     /// From a CPU's cluster, from its first slot on.
-    fn from_start(&self, own: &mut Option<Position>, wanted: Wanted<'_>) -> Option<Found> {
+    fn take_from_start(&self, own: &mut Option<Position>, wanted: Wanted<'_>) -> Option<Found> {
         let at = own.as_mut()?;
         at.next = 0;
         self.take(at, wanted)
     }
 
     /// From a cluster of a list, which becomes the CPU's own.
-    fn from_list(
+    fn take_from_list(
         &self,
         own: &mut Option<Position>,
         list: List,

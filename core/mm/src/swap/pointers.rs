@@ -144,7 +144,7 @@ impl<P: Platform> Pointers<P> {
     }
 
     fn of(&self, space: SpaceId, vpn: Vpn) -> &P::Atomic<u32> {
-        let hash = hash(u64::from(space.0) << 39 | vpn.0 / REGION_PAGES);
+        let hash = hash((u64::from(space.0) << 39) | (vpn.0 / REGION_PAGES));
         &self.used[(hash >> 32) as usize % REGIONS]
     }
 }
@@ -183,7 +183,7 @@ mod tests {
                     continue;
                 }
                 pointers.expect(SPACE, Vpn(5));
-                if page / WATCHED_IN as u32 % one_in == 0 {
+                if (page / WATCHED_IN as u32).is_multiple_of(one_in) {
                     pointers.used(SPACE, Vpn(6));
                 }
             }

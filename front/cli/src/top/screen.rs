@@ -346,8 +346,8 @@ mod tests {
     fn the_detail_shows_devices_and_locks_in_turns() {
         let mut samples = samples(1);
         let mut process = sort(2);
-        let mut parts = Parts::default();
-        parts.swaps = vec![SwapUse { pages: 256 * MIB, used: MIB, priority: Some(5) }];
+        let swaps = vec![SwapUse { pages: 256 * MIB, used: MIB, priority: Some(5) }];
+        let mut parts = Parts { swaps, ..Parts::default() };
         parts.locks[0].acquisitions = 31;
         process.parts = Some(parts);
         samples.push(Sample { at: Duration::from_secs(2), processes: vec![process] });

@@ -205,7 +205,7 @@ impl Mmap {
     #[allow(dead_code, reason = "some examples only read")]
     pub(crate) fn sync(&self) -> io::Result<()> {
         // SAFETY: the mapping.
-        Ok(unsafe { msync(self.address.cast(), self.len, MsyncFlags::SYNC)? })
+        unsafe { msync(self.address.cast(), self.len, MsyncFlags::SYNC) }.map_err(io::Error::from)
     }
 }
 

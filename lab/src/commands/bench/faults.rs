@@ -129,12 +129,12 @@ impl Faults {
                     Subject::Kernel => kernel(&job, conditions)?,
                     Subject::Zram | Subject::Os if threads > FEW_THREADS => continue,
                     Subject::Program => {
-                        Outcome::Ran(rounds::program_run(&job, &self.program_options())?)
+                        Outcome::Ran(Box::new(rounds::program_run(&job, &self.program_options())?))
                     }
-                    _ => Outcome::Ran(rounds::own_run(&job)?),
+                    _ => Outcome::Ran(Box::new(rounds::own_run(&job)?)),
                 };
                 match run {
-                    Outcome::Ran(run) => runs.entry(subject).or_default().push(run),
+                    Outcome::Ran(run) => runs.entry(subject).or_default().push(*run),
                     Outcome::Killed => {}
                     Outcome::Unavailable => subjects.retain(|other| *other != subject),
                 }
@@ -198,7 +198,7 @@ impl Faults {
 
 /// How a run of a subject ended.
 enum Outcome {
-    Ran(Run),
+    Ran(Box<Run>),
     /// The OOM killer ended each attempt: this case has no figures of the subject.
     Killed,
     /// The system has no such subject.
@@ -212,7 +212,7 @@ fn kernel(job: &Pmbench, conditions: &mut Vec<String>) -> Result<Outcome, BenchE
         match rounds::peer_run(job, Peer::KernelSwap) {
             Ok((run, under)) => {
                 note_once(conditions, format!("{under}, at T = {threads}"));
-                return Ok(Outcome::Ran(run));
+                return Ok(Outcome::Ran(Box::new(run)));
             }
             Err(BenchError::Setup(reason)) => {
                 note_once(conditions, format!("not compared: {reason}"));
