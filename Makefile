@@ -8,7 +8,7 @@ HIGHWATER_LAB ?= $(CARGO_TARGET_DIR)/release/highwater-lab
 
 PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
-.PHONY: help build lab lab-man install install-c c c-files test test-modes test-programs demo
+.PHONY: help build lab install install-c c c-files test test-modes test-programs demo
 .PHONY: bench bench-arrays bench-array-libraries bench-examples bench-forks bench-programs
 .PHONY: reproduction
 .PHONY: python python-types package venv tools clean
@@ -62,10 +62,6 @@ build:
 lab:
 	$(CARGO) build --release --package highwater-lab
 
-# Packages have the man pages of the laboratory, which is not in them.
-lab-man: lab
-	$(HIGHWATER_LAB) manual $(DESTDIR)$(PREFIX)/share
-
 PREFIX ?= /usr/local
 install: build
 	install -D -m 755 $(HIGHWATER) $(DESTDIR)$(PREFIX)/bin/highwater
@@ -85,7 +81,7 @@ PACKAGES = $(CARGO_TARGET_DIR)/packages
 TREE = highwater-$(VERSION)-$(shell uname -m)-linux
 tarball:
 	rm -rf $(PACKAGES)/highwater-*
-	$(MAKE) install lab-man DESTDIR= PREFIX=$(PACKAGES)/$(TREE)
+	$(MAKE) install DESTDIR= PREFIX=$(PACKAGES)/$(TREE)
 	tar --create --gzip --file $(PACKAGES)/$(TREE).tar.gz --directory $(PACKAGES) \
 	    --sort=name --owner=0 --group=0 --numeric-owner $(TREE)
 	@echo $(PACKAGES)/$(TREE).tar.gz
@@ -93,7 +89,7 @@ tarball:
 deb:
 	@command -v cargo-deb >/dev/null || { echo "first: cargo install cargo-deb" >&2; exit 1; }
 	rm -rf $(CARGO_TARGET_DIR)/release/deb $(PACKAGES)/highwater_*.deb
-	$(MAKE) install lab-man DESTDIR=$(CARGO_TARGET_DIR)/release/deb PREFIX=/usr
+	$(MAKE) install DESTDIR=$(CARGO_TARGET_DIR)/release/deb PREFIX=/usr
 	gzip -9 --no-name $(CARGO_TARGET_DIR)/release/deb/usr/share/man/man1/*
 	$(CARGO) deb --no-build --package highwater-cli --output $(PACKAGES)/
 

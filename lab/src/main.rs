@@ -7,7 +7,7 @@
 //! commands/calibrate.rs  costs of simulated machines, from published values of bases
 //! commands/machine.rs    this computer as a machine that can be simulated
 //! commands/reproduce.rs  published experiments, beside the published values
-//! commands/manual.rs     man pages, for packages
+//! commands/manual.rs     man pages
 //! commands/page.rs       their results as tables inside a page of documentation
 //! ```
 //! `highwater` (front/cli) is the product; this program is for its developers.

@@ -1,5 +1,4 @@
-//! `highwater-lab manual`: its man pages, from the definition of the command line. `make deb` and
-//! `make tarball` run it.
+//! `highwater-lab manual`: its man pages, from the definition of the command line.
 
 use clap::{Args, Command};
 use highwater_command::{Refusal, unwritable, write_man_pages};
