@@ -12,7 +12,7 @@ fn lab(dir: &Path, args: &[&str]) -> Output {
     lab.args(args).current_dir(dir).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What a command printed that must succeed.
+/// The output of a command that must succeed.
 #[track_caller]
 fn printed(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -137,7 +137,7 @@ fn a_file_that_exists_is_replaced_by_force_alone() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_a_line() {
+fn impossible_requests_are_refused_in_a_line() {
     let dir = tempfile::tempdir().unwrap();
     for (args, remedy) in [
         (&["My_Box"][..], "lower case letters"),

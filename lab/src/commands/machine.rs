@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tempfile::NamedTempFile;
 
-/// How long costs may be measured, in seconds: with a directory, the whole takes less than 30.
+/// The seconds that costs may take: with a directory, the whole takes less than 30.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=10.0;
 
 /// Describe this computer as a machine that can be simulated
@@ -47,13 +47,13 @@ struct New {
     /// Its name, for NAME.toml in this directory; or a file [default: the computer's name]
     #[arg(value_name = "NAME|FILE.toml")]
     machine: Option<String>,
-    /// Where it swaps: a directory, which is measured [default: a RAM disk]
+    /// A directory for its swap, which is measured [default: a RAM disk]
     #[arg(long, value_name = "dir:PATH[:SIZE]", value_parser = swap)]
     swap: Option<Swap>,
     /// The machine whose costs are taken where none are measured
     #[arg(long, value_name = "MACHINE", value_parser = machine, default_value = "desktop-2012-kvm")]
     like: &'static str,
-    /// How long costs are measured; a directory takes as long
+    /// Time to measure costs; a directory takes as long
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
     time: Duration,
     /// Replace a file that exists
@@ -112,7 +112,7 @@ impl New {
             Err(DiskError::Run(failure)) => return Ok(failed(failure)),
             Err(DiskError::Transfer(what)) => return Ok(failed(what)),
         };
-        // What does not load replaces nothing.
+        // A file that does not load replaces nothing.
         load(&written.text)?;
         place.keep(new, self.force, &written.text)?;
         let text = std::fs::read_to_string(&place.path).map_err(|error| place.refused(&error))?;
@@ -143,7 +143,7 @@ fn summary(machine: &Machine, written: &Written) -> String {
     )
 }
 
-/// Where the file goes, and the name of the machine.
+/// The place of the file, and the name of the machine.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     name: String,

@@ -12,7 +12,7 @@ use std::fmt;
 /// A second: no cost is longer.
 const NS_MAX: f64 = 1e9;
 
-/// Where a value comes from, and how or where it was found.
+/// The source of a value, and the way or place in which it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Measured(&'static str),
@@ -63,8 +63,8 @@ impl fmt::Display for Number {
     }
 }
 
-/// What the limit of a number adds to its comment.
 impl Number {
+    /// The words that its limit adds to its comment.
     pub(super) fn note(&self) -> String {
         self.limit.map_or(String::new(), |key| format!("; limit: {key}"))
     }
@@ -203,7 +203,7 @@ mod tests {
     };
 
     #[test]
-    fn what_was_not_measured_is_taken() {
+    fn times_that_were_not_measured_are_taken() {
         for (key, value) in [("line_near", 40), ("line_far", 120), ("handover_far", 300)] {
             assert_cost(EMPTY, key, value, true);
         }

@@ -32,7 +32,7 @@ const SLICES: [&str; 3] = [
 pub struct Swap {
     /// The directory.
     pub dir: PathBuf,
-    /// How much of it; `None`: what is free, at most twice the memory.
+    /// Its size; `None`: the free room, at most twice the memory.
     pub size: Option<Bytes>,
 }
 
@@ -47,7 +47,7 @@ pub struct Machine<'a> {
     pub other: &'a Simulated,
     /// A directory to measure; `None`: swap is a RAM disk.
     pub swap: Option<&'a Swap>,
-    /// How long costs are measured, and how long the directory, at most.
+    /// The longest time for costs, and for the directory.
     pub time: Duration,
 }
 
@@ -56,9 +56,9 @@ pub struct Machine<'a> {
 pub struct Written {
     /// The text.
     pub text: String,
-    /// How many values were measured.
+    /// The number of values that were measured.
     pub measured: usize,
-    /// How many values are those of the other machine.
+    /// The number of values of the other machine.
     pub taken: usize,
 }
 
@@ -208,7 +208,7 @@ impl Machine<'_> {
     }
 }
 
-/// What both kinds of devices begin with.
+/// The first lines of both kinds of devices.
 fn device(file: &mut File, name: &str, answer: &str, source: Source) {
     file.text("name", name, source.clone());
     file.text("role", "swap", source.clone());

@@ -28,9 +28,9 @@ const FORGOTTEN: Duration = Duration::from_millis(1100);
 /// Times of a flush, in ns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flush {
-    /// What it takes longer because of the others.
+    /// The time that the others add to it.
     pub(super) others: f64,
-    /// What it takes from each of them.
+    /// The time that it takes from each of them.
     pub(super) interrupt: f64,
 }
 
@@ -88,7 +88,7 @@ struct Chunk {
     met: u64,
 }
 
-/// What a chunk takes longer for each flush that it meets: the median.
+/// The time that each flush adds to a chunk that it meets: the median.
 fn lost(chunks: &[Chunk]) -> f64 {
     let (quiet, flushed): (Vec<&Chunk>, Vec<&Chunk>) =
         chunks.iter().partition(|chunk| chunk.met == 0);
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_chunks_take_longer_is_shared_out_among_flushes() {
+    fn flushes_share_the_time_that_they_add_to_a_chunk() {
         let chunks = |all: &[(f64, u64)]| {
             let chunk = |&(took, met)| Chunk { took, met };
             lost(&all.iter().map(chunk).collect::<Vec<_>>())

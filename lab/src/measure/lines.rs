@@ -78,8 +78,8 @@ pub(super) fn handover(time: Duration, cpus: [CpuId; 2]) -> f64 {
     })
 }
 
-/// How much longer arithmetic and visits of lines take while the other thread of the core does
-/// them, too.
+/// The factor by which arithmetic and visits of lines take longer while the other thread of the
+/// core does them, too.
 pub(super) fn slowdown(time: Duration, [own, other]: [CpuId; 2]) -> f64 {
     let work = || {
         let sum = (0..STEPS as u64).fold(1, |sum: u64, step| sum.wrapping_mul(step | 1) ^ sum >> 7);

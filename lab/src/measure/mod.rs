@@ -55,7 +55,7 @@ struct Times {
     woken: Option<tasks::Woken>,
 }
 
-/// How many measurements there are, at most.
+/// The most measurements that there are.
 const PARTS: u32 = 20;
 
 /// Measures for about this long.
@@ -92,7 +92,7 @@ fn times(shape: &Shape, time: Duration) -> Result<Times, Unavailable> {
     })
 }
 
-/// What a flush takes longer with one more CPU.
+/// The time that one more CPU adds to a flush.
 fn further(
     time: Duration,
     shape: &Shape,

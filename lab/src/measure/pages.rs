@@ -89,7 +89,7 @@ fn copy(time: Duration, pages: &mut [Page]) -> f64 {
     median(time, || cpu_time_each(from.len(), || copy_all(to)))
 }
 
-/// How much longer the first CPU copies pages of the second one's node than of its own.
+/// The factor by which the first CPU copies pages of the second one's node longer than its own.
 pub(super) fn remote_factor(time: Duration, [own, other]: [CpuId; 2]) -> f64 {
     // The kernel takes a page from the node of the CPU that writes it first.
     let pages_of = |cpu| on(cpu, || vec![[1; PAGE_WORDS]; PAGES]);
@@ -97,7 +97,7 @@ pub(super) fn remote_factor(time: Duration, [own, other]: [CpuId; 2]) -> f64 {
     on(own, || copy(time / 2, &mut far) / copy(time / 2, &mut near))
 }
 
-/// What all CPUs copy together, in 10^6 bytes per second.
+/// The rate at which all CPUs copy together, in 10^6 bytes per second.
 pub(super) fn copies_mb_per_s(time: Duration, cpus: &[CpuId]) -> f64 {
     let copied = |cpu: CpuId| {
         on(cpu, || {

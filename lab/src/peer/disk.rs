@@ -82,7 +82,7 @@ pub fn run(dir: &Path, len: Bytes, pass: Pass, seed: u64) -> Result<Outcome, Dis
     Ok(Outcome { pages, threads, fill, sweep, swept, ..Outcome::new(tally, measured) })
 }
 
-/// How fast a directory answers, page by page and in runs.
+/// The speed of a directory, page by page and in runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Speeds {
     /// A read of a page, with no other transfer in flight, in ns: the median.
@@ -302,7 +302,7 @@ impl Disk {
         Ok(Bytes::of_pages(plan.plan.at).0 as f64 / took.as_secs_f64() / 1e6)
     }
 
-    /// How many transfers a plan made, and how long they took.
+    /// The number of transfers that a plan made, and their time.
     fn count(&mut self, depth: usize, plan: &mut impl Plan) -> Result<(u64, Duration), DiskError> {
         self.tally = Tally::new();
         let took = self.measure(depth, plan)?.run;
