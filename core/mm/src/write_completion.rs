@@ -20,8 +20,7 @@
 //! A failed write never loses a page: it stays dirty and goes back to the active list, its slot is
 //! released, and a later eviction takes another slot. Two decisions elsewhere follow from the same
 //! result. `swap/standing.rs` decides whether the device gets further pages (`Standing::answered`):
-//! one that is full or fails is passed over, so the next attempt goes to another device, and one of
-//! which nearly all writes fail is given up.
+//! one that is full or fails is passed over, so the next attempt goes to another device.
 //! `alloc/retry.rs` decides when an allocation stops waiting for writes that fail (`decide`).
 //!
 //! Locking: [`restore_cached`] waits for entries. A thread that holds one may wait for another

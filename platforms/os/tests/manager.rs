@@ -336,31 +336,3 @@ fn a_device_that_fails_is_not_asked_for_every_page() {
         assert!((1..=TRIES).contains(&shortage.write_errors), "{shortage:?}");
     }
 }
-
-/// Some writes succeed, and no allocation would ever fail: the device counts as one without room,
-/// until it works again. What is on it is read as ever.
-#[test]
-fn a_device_of_which_nearly_all_writes_fail_is_given_up() {
-    const PAGES: u64 = 1 << 20;
-    let _watchdog = beat("writes that nearly all fail", 0);
-    let injected = Arc::new(Faults::default());
-    let device = common::memory(PAGES, Latency::Asynchronous, &injected);
-    let platform = Os::new(Bytes::of_pages(64), vec![device]).expect("an arena");
-    let manager = Manager::start(platform, Config::default()).expect("threads");
-    let space = manager.add_space(PAGES).expect("a space");
-    assert_eq!(write_all(&manager, space, 0..500), 500);
-    injected.set(FaultKind::Write, common::percent(98));
-    let there = 500 + write_all(&manager, space, 500..PAGES);
-    let shortage = manager.inspect().stats.shortage().expect("writes failed for 2 s");
-    assert!(shortage.write_errors > 0 && shortage.room == 0, "{shortage:?}");
-    injected.end();
-    for page in 0..there {
-        assert_eq!(Pins.load(&manager, space, Vpn(page), 0), Ok(page + 1));
-    }
-    while manager.capacity_left() < PAGES / 2 {
-        assert_eq!(write_all(&manager, space, 0..there), there, "it works again");
-    }
-    for page in 0..there {
-        assert_eq!(Pins.load(&manager, space, Vpn(page), 0), Ok(page + 1));
-    }
-}

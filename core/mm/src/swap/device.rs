@@ -5,8 +5,7 @@
 //!        |- Lock<ClusterLists>          clusters with free slots                  lists.rs
 //!        |- [Lock<Option<Position>>]    the cluster that a CPU allocates from     position.rs
 //!        |- Usage                       the number of used slots                  usage.rs
-//!        |- Standing                    whether the device accepts pages          standing.rs,
-//!        |                                                                        error_rate.rs
+//!        |- Standing                    whether the device accepts pages          standing.rs
 //!        \- Table                       the swap cache                            cache.rs
 //! ```
 //! Locking: `SwapCpu -> SwapCluster -> SwapDevice` (the lists). `alloc.rs` and `large.rs` choose

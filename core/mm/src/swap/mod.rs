@@ -24,7 +24,6 @@ mod alloc;
 mod cache;
 mod cluster;
 mod device;
-mod error_rate;
 mod file_streams;
 #[cfg(feature = "history")]
 mod history;
@@ -45,7 +44,6 @@ mod usage;
 pub use cache::Cached;
 #[cfg(not(feature = "history"))]
 pub use device::Device;
-pub use error_rate::{PAUSE_MAX, TRIES_PER_ROUND, WRITES_MIN};
 pub use file_streams::{ALONE, Expected, FileStreams, Seen, TRACE_MIN, Window, lasting, window};
 #[cfg(feature = "history")]
 pub use history::device::Device;
@@ -200,19 +198,17 @@ impl<P: Platform> Swap<P> {
         self.own_devices().map(|device| u64::from(device.room())).sum()
     }
 
-    /// Lets an allocation that would fail try some pages on devices that refuse for want of room or
-    /// are given up, and takes back those that are leaving. Returns the latency of the slowest that
-    /// is worth waiting for, which one that is given up is not; `None` if there are none to try.
+    /// Lets an allocation that would fail try some pages on devices that refuse for want of room,
+    /// and takes back those that are leaving. Returns the latency of the slowest; `None` if there
+    /// are none.
     pub fn try_refusing(&self) -> Option<Latency> {
         let returns = |device: &Device<P>| device.standing.is_leaving() && device.reopen();
         let is_tried = |device: &&Device<P>| returns(device) || device.standing.grant();
-        let latencies = self.own_devices().filter(is_tried).map(|device| {
-            if device.standing.is_given_up() { Latency::Synchronous } else { device.info().latency }
-        });
-        latencies.reduce(|slowest, latency| match slowest {
-            Latency::Synchronous => latency,
-            Latency::Asynchronous => slowest,
-        })
+        let tried = self.own_devices().filter(is_tried);
+        let latencies: Vec<_> = tried.map(|device| device.info().latency).collect();
+        let slow = latencies.contains(&Latency::Asynchronous);
+        let latency = if slow { Latency::Asynchronous } else { Latency::Synchronous };
+        (!latencies.is_empty()).then_some(latency)
     }
 
     /// Lets some pages be tried on devices whose last write failed.
@@ -412,9 +408,7 @@ impl<P: Platform> Swap<P> {
         let own = self.at(device.into());
         if own.info().role == DeviceRole::Swap {
             stats.add(platform.cpu(), Counter::SwapRefused, pages_refused(batch));
-            let now = platform.now();
-            let answered = |io: &Io| own.standing.answered(io.frames.len(), io.result, now);
-            batch.iter().for_each(answered);
+            batch.iter().for_each(|io| own.standing.answered(io.frames.len(), io.result));
         }
     }
 

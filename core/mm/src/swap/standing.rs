@@ -7,8 +7,6 @@
 //!  '---- slots of a cluster were freed -------'
 //! Open ---- a write failed ------------> Failing: asked after all others, until one succeeds,
 //!                                        with some runs for each round of an allocation
-//! any ----- nearly all fail for 2 s ---> Given up: asked when an allocation would fail
-//! Open <--- more of them succeed ------------'
 //! any ----- swapoff -------------------> Leaving ---- its slots are free ---> Removed
 //! Open <--- swapoff is undone -------------'    Open <---- swapon ---------------'
 //! ```
@@ -24,17 +22,14 @@
 //! lock of a cluster, so once swapoff has seen all clusters empty, none is in use.
 //!
 //! A device that fails is not asked for every page of memory that reclaim looks at: its answers may
-//! take long, and a round would last as long as all of them. If nearly all of its writes fail
-//! (`error_rate.rs`) it is given up: it counts as one without room, and a single write that
-//! succeeds does not change that. Its pages are read as ever.
+//! take long, and a round would last as long as all of them.
 //!
 //! The slots of a refused run are given back without being room: `freed` starts with that debt.
 //! Locking: none. The words are hints and race: an error costs one more refusal, or a try when an
 //! allocation is about to fail.
 
-use super::error_rate::{ErrorRate, TRIES_PER_ROUND, Verdict};
 use highwater_platform::IoError;
-use highwater_units::{Nanos, RUN_PAGES_MAX};
+use highwater_units::RUN_PAGES_MAX;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
 /// `most` of a device that accepts all pages that it has slots for.
@@ -48,13 +43,8 @@ const WORTHWHILE: u32 = super::cluster::CLUSTER_SLOTS;
 const SMALL_SHARE: u32 = 8;
 /// Pages tried for an allocation that would fail: one may compress better than another.
 const GRANT: u32 = 64;
-
-/// `health`: the last write was no failure.
-const SOUND: u32 = 0;
-/// `health`: the last write failed, and not for want of room.
-const FAILING: u32 = 1;
-/// `health`: nearly all writes failed, over a window.
-const GIVEN_UP: u32 = 2;
+/// Runs tried on a device that fails, after its first failure and in a round of an allocation.
+const RETRIES: u32 = 16;
 
 /// How urgently slots are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +61,10 @@ pub(super) struct Standing {
     most: AtomicU32,
     /// Slots freed since the last refusal, less those of the refused run.
     freed: AtomicI64,
-    /// Pages that may be tried all the same; runs if writes fail.
+    /// Pages that may be tried all the same; runs if the last write failed.
     granted: AtomicU32,
-    health: AtomicU32,
-    rate: ErrorRate,
+    /// 1: the last write failed, and not for want of room.
+    failing: AtomicU32,
     worthwhile: i64,
 }
 
@@ -86,8 +76,7 @@ impl Standing {
             most: AtomicU32::new(OPEN),
             freed: AtomicI64::new(0),
             granted: AtomicU32::new(0),
-            health: AtomicU32::new(SOUND),
-            rate: ErrorRate::default(),
+            failing: AtomicU32::new(0),
             worthwhile: i64::from((slots / SMALL_SHARE).clamp(least, WORTHWHILE)),
         }
     }
@@ -97,14 +86,9 @@ impl Standing {
         self.most.load(Relaxed) == OPEN
     }
 
-    /// Whether its last write failed, and not for want of room, and it is not given up.
-    fn is_failing(&self) -> bool {
-        self.health.load(Relaxed) == FAILING
-    }
-
-    /// Whether nearly all of its writes failed.
-    pub(super) fn is_given_up(&self) -> bool {
-        self.health.load(Relaxed) == GIVEN_UP
+    /// Whether its last write failed, and not for want of room.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing.load(Relaxed) != 0
     }
 
     /// Whether swapoff empties it, or has removed it.
@@ -141,7 +125,6 @@ impl Standing {
     /// Accepts pages again, if it was leaving or removed. Returns whether it was.
     pub(super) fn reopen(&self) -> bool {
         self.forget_answers();
-        self.rate.forget();
         let opened = |most| is_closed(most).then_some(OPEN);
         self.most.fetch_update(Relaxed, Relaxed, opened).is_ok()
     }
@@ -165,14 +148,13 @@ impl Standing {
         match turn {
             Turn::First => wanted.min(most as usize),
             Turn::Last if !self.has_tries() => 0,
-            Turn::Last if self.health.load(Relaxed) != SOUND => wanted,
+            Turn::Last if self.is_failing() => wanted,
             Turn::Last => wanted.min(1),
         }
     }
 
     fn has_tries(&self) -> bool {
-        let freed = self.freed.load(Relaxed) > 0 && !self.is_given_up();
-        freed || self.granted.load(Relaxed) > 0
+        self.freed.load(Relaxed) > 0 || self.granted.load(Relaxed) > 0
     }
 
     /// Counts a page or run tried in the last turn.
@@ -180,8 +162,7 @@ impl Standing {
         if self.is_open() {
             return;
         }
-        let given_up = self.is_given_up();
-        let fewer = |freed: i64| (freed > 0 && !given_up).then(|| freed - 1);
+        let fewer = |freed: i64| (freed > 0).then(|| freed - 1);
         if self.freed.fetch_update(Relaxed, Relaxed, fewer).is_err() {
             let fewer = |granted: u32| granted.checked_sub(1);
             // At 0 another thread used the last try: one page too many is tried.
@@ -189,39 +170,16 @@ impl Standing {
         }
     }
 
-    /// Notes the answer to the write of a run, which came now.
-    pub(super) fn answered(&self, pages: usize, result: Result<(), IoError>, now: Nanos) {
-        let counted = match result {
-            Ok(()) => {
-                self.took(pages as u32);
-                Ok(())
-            }
-            Err(IoError::Failed(_)) => {
-                self.failed(pages as u32);
-                Err(())
-            }
-            Err(IoError::Full) => return self.refused(pages as u32),
-        };
-        match self.rate.count(counted, now) {
-            Verdict::Open => (),
-            Verdict::Works if self.is_given_up() => self.open(),
-            Verdict::Works => (),
-            Verdict::Fails => self.give_up(),
+    /// Notes the answer to the write of a run.
+    pub(super) fn answered(&self, pages: usize, result: Result<(), IoError>) {
+        match result {
+            Ok(()) => self.took(pages as u32),
+            Err(IoError::Full) => self.refused(pages as u32),
+            Err(IoError::Failed(_)) => self.failed(pages as u32),
         }
-    }
-
-    fn give_up(&self) {
-        self.health.store(GIVEN_UP, Relaxed);
-        self.granted.store(0, Relaxed);
-        self.change(|_| 0);
     }
 
     fn took(&self, pages: u32) {
-        if self.is_given_up() {
-            // A write that succeeds costs no try: a device that works again is soon seen to.
-            self.granted.fetch_add(1, Relaxed);
-            return;
-        }
         let most = self.most.load(Relaxed);
         if most == OPEN || (pages < most && !self.is_failing()) {
             return;
@@ -233,13 +191,13 @@ impl Standing {
     }
 
     fn refused(&self, pages: u32) {
-        let _ = self.health.compare_exchange(FAILING, SOUND, Relaxed, Relaxed);
+        self.failing.store(0, Relaxed);
         self.change(|most| most.min(pages / 2));
         self.freed.fetch_sub(i64::from(pages), Relaxed);
     }
 
     fn failed(&self, pages: u32) {
-        if self.health.compare_exchange(SOUND, FAILING, Relaxed, Relaxed).is_ok() {
+        if self.failing.swap(1, Relaxed) == 0 {
             self.retry_failing();
         }
         self.change(|_| 0);
@@ -248,7 +206,7 @@ impl Standing {
 
     /// Notes that slots were freed.
     pub(super) fn freed(&self, slots: u32) {
-        if !self.is_passed_over() || self.is_given_up() {
+        if !self.is_passed_over() {
             return;
         }
         let slots = i64::from(slots);
@@ -265,15 +223,14 @@ impl Standing {
     fn forget_answers(&self) {
         self.freed.store(0, Relaxed);
         self.granted.store(0, Relaxed);
-        self.health.store(SOUND, Relaxed);
+        self.failing.store(0, Relaxed);
     }
 
-    /// Grants some tries to a device that refuses pages, or is given up. Returns whether it does.
+    /// Grants some tries to a device that refuses pages. Returns whether it does.
     pub(super) fn grant(&self) -> bool {
         let refuses = self.refuses();
         if refuses {
-            let tries = if self.is_given_up() { TRIES_PER_ROUND } else { GRANT };
-            self.granted.store(tries, Relaxed);
+            self.granted.store(GRANT, Relaxed);
         }
         refuses
     }
@@ -281,11 +238,11 @@ impl Standing {
     /// Lets a device that fails be tried again.
     pub(super) fn retry_failing(&self) {
         if self.is_failing() {
-            self.granted.store(TRIES_PER_ROUND, Relaxed);
+            self.granted.store(RETRIES, Relaxed);
         }
     }
 
-    /// Whether it refuses pages for want of room, or is given up.
+    /// Whether it refuses pages for want of room.
     pub(super) fn refuses(&self) -> bool {
         self.is_passed_over() && !self.is_failing()
     }
@@ -300,7 +257,7 @@ impl Standing {
     /// that were granted.
     pub(super) fn room(&self, slots: u32) -> u32 {
         let most = self.most.load(Relaxed);
-        if is_closed(most) || self.is_given_up() {
+        if is_closed(most) {
             return 0;
         }
         if most as usize >= RUN_PAGES_MAX || self.is_failing() {
@@ -320,7 +277,6 @@ mod tests {
     use super::*;
     use Turn::{First, Last};
 
-    const NOW: Nanos = Nanos(1);
     const FULL: Result<(), IoError> = Err(IoError::Full);
     const FAILED: Result<(), IoError> = Err(IoError::Failed(5));
 
@@ -339,9 +295,9 @@ mod tests {
             asked += 1;
             if run <= *room {
                 (*room, taken) = (*room - run, taken + run);
-                standing.answered(run, Ok(()), NOW);
+                standing.answered(run, Ok(()));
             } else {
-                standing.answered(run, FULL, NOW);
+                standing.answered(run, FULL);
                 // The slots of the run are given back.
                 standing.freed(run as u32);
             }
@@ -372,7 +328,7 @@ mod tests {
         while standing.allows(16, Last) > 0 {
             assert_eq!(standing.allows(16, Last), 1);
             standing.tries();
-            standing.answered(1, FULL, NOW);
+            standing.answered(1, FULL);
             standing.freed(1);
             tried += 1;
         }
@@ -403,20 +359,20 @@ mod tests {
         assert!(standing.grant());
         // There is room again: a page succeeds, and then runs do.
         standing.tries();
-        standing.answered(1, Ok(()), NOW);
+        standing.answered(1, Ok(()));
         assert_eq!(filled(&standing, &mut 100, First).0, 100);
     }
 
     #[test]
     fn a_failing_device_is_last_until_a_write_succeeds() {
         let standing = Standing::new(10_000);
-        standing.answered(16, FAILED, NOW);
+        standing.answered(16, FAILED);
         standing.freed(16);
         assert_eq!((standing.allows(16, First), standing.allows(16, Last)), (0, 16));
         assert_eq!((standing.room(100), standing.is_shut()), (100, false));
         standing.tries();
         assert!(!standing.grant(), "it is tried anyway");
-        standing.answered(2, Ok(()), NOW);
+        standing.answered(2, Ok(()));
         assert!(standing.is_open());
     }
 
@@ -427,68 +383,18 @@ mod tests {
         let tried = || {
             let fail = |()| {
                 standing.tries();
-                standing.answered(16, FAILED, NOW);
+                standing.answered(16, FAILED);
                 standing.freed(16);
             };
             let may = || (standing.allows(16, Last) == 16).then_some(());
             std::iter::repeat_with(may).map_while(|may| may.map(fail)).count()
         };
-        standing.answered(16, FAILED, NOW);
+        standing.answered(16, FAILED);
         standing.freed(16);
-        assert_eq!((tried(), tried()), (TRIES_PER_ROUND as usize, 0));
+        assert_eq!((tried(), tried()), (RETRIES as usize, 0));
         assert_eq!((standing.room(100), standing.is_shut()), (100, false));
         standing.retry_failing();
-        assert_eq!(tried(), TRIES_PER_ROUND as usize);
-    }
-
-    /// Writes that end every 10 ms, of which each `sound`-th succeeds, in the runs that the device
-    /// allows; returns their number.
-    fn written(standing: &Standing, began: u64, sound: u64, writes: u64) -> u64 {
-        let write = |write: &u64| {
-            if standing.allows(16, First) == 0 {
-                if standing.allows(16, Last) == 0 {
-                    return false;
-                }
-                standing.tries();
-            }
-            let result = if write.is_multiple_of(sound) { Ok(()) } else { FAILED };
-            standing.answered(16, result, Nanos(began + write * 10_000_000));
-            standing.freed(16);
-            true
-        };
-        (1..=writes).take_while(write).count() as u64
-    }
-
-    #[test]
-    fn a_device_is_given_up_if_nearly_all_writes_fail() {
-        let standing = Standing::new(10_000);
-        let round = |began, sound, writes| {
-            standing.retry_failing();
-            written(&standing, began, sound, writes)
-        };
-        // It ends with the first window, of 256 writes, although one in a hundred succeeds.
-        let writes: u64 = (0..99).map(|at| round(at * 1_000_000_000, 50, 100)).sum();
-        assert_eq!(writes, 256);
-        assert_eq!(standing.room(100), 0);
-        assert!(standing.is_shut() && !standing.is_open());
-        standing.freed(10_000);
-        assert!(standing.is_shut(), "freed slots do not help");
-        assert!(standing.grant(), "an allocation that would fail tries it");
-        assert_eq!(written(&standing, 1 << 60, 99, 100), 16);
-        assert_eq!(standing.room(100), 0);
-        assert!(standing.grant());
-        assert!(written(&standing, 1 << 61, 1, 1000) == 1000 && standing.is_open());
-        assert_eq!(standing.room(100), 100, "it works again");
-    }
-
-    #[test]
-    fn a_device_of_which_half_of_the_writes_fail_is_kept() {
-        let standing = Standing::new(10_000);
-        for at in 0..99 {
-            standing.retry_failing();
-            assert_eq!(written(&standing, at * 10_000_000_000, 2, 1000), 1000);
-            assert_eq!(standing.room(100), 100);
-        }
+        assert_eq!(tried(), RETRIES as usize);
     }
 
     #[test]
@@ -496,11 +402,11 @@ mod tests {
         for failing in [false, true] {
             let standing = Standing::new(32);
             if failing {
-                standing.answered(1, FAILED, NOW);
+                standing.answered(1, FAILED);
             }
             standing.leave();
             for answer in [Ok(()), FULL, FAILED] {
-                standing.answered(16, answer, NOW);
+                standing.answered(16, answer);
                 standing.freed(32);
                 assert_eq!([First, Last].map(|turn| standing.allows(16, turn)), [0, 0]);
                 assert_eq!((standing.room(100), standing.grant()), (0, false));
