@@ -40,6 +40,9 @@ pub(super) fn install<P: Platform>(
 
 /// Adds anonymous pages that were read to the LRU: the wanted one to `list`.
 fn list_read<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames: &FrameList, list: List) {
+    if frames.len() == 1 {
+        return m.add_to_lru(frames, list);
+    }
     let trust = m.swap.streams.trust(held.space().id(), held.first());
     let ahead = list_of_ahead(m.platform.recency(), trust);
     if ahead == list {
