@@ -20,8 +20,8 @@ use std::process::ExitCode;
 
 /// Measures Highwater, and runs it on simulated machines
 ///
-/// For developers of Highwater: packages have these pages, and `make lab` in its sources builds the
-/// program. docs/simulator.md describes the simulated machines.
+/// For developers of Highwater: `make lab` in its sources builds the program. docs/simulator.md
+/// describes the simulated machines.
 #[derive(Parser)]
 #[command(name = "highwater-lab", version, arg_required_else_help = false)]
 struct Cli {

@@ -1,7 +1,8 @@
 //! Files that commands write beside their result, and failures of simulations.
 
 use highwater_command::{Refusal, say};
-use highwater_lab::simulate::{BadSetting, RunError};
+use highwater_lab::simulate::BadSetting;
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -11,8 +12,8 @@ pub(crate) fn refusal(bad: BadSetting) -> Refusal {
     Refusal::new(bad.what, bad.remedy)
 }
 
-/// Prints why a run failed.
-pub(crate) fn failed(error: &RunError) -> ExitCode {
+/// Prints why a run or a measurement failed.
+pub(crate) fn failed(error: impl Display) -> ExitCode {
     say(error);
     ExitCode::FAILURE
 }

@@ -1,13 +1,14 @@
 //! `highwater-lab machine new`: a machine file for this computer, for `simulate --machine`.
 //!
 //! ```text
-//! name, place ── lab::measure ──> text ── loads? ──> file, as a whole ── loaded again ──> a line
+//! name, place ── lab::measure ──> text ── loads? ──> file, as a whole ──> a line
 //! ```
 //! Exit status: 0, 1 if a measurement failed, 2 if the file exists or cannot be written.
 
 use super::calibrate::machine;
+use super::files::failed;
 use clap::{Args, Subcommand};
-use highwater_command::{Refusal, print, say};
+use highwater_command::{Refusal, print};
 use highwater_devices::Spec;
 use highwater_lab::machines;
 use highwater_lab::measure::{self, Shape, Swap, Written};
@@ -40,8 +41,8 @@ enum Command {
 ///
 /// CPUs, nodes and memory are read from the system. Costs are medians of short loops: atomic words,
 /// locks, cache lines between CPUs, pages zeroed, copied, mapped and unmapped, TLB flushes, context
-/// switches, wake-ups, and the directory of --swap. What cannot be measured is that of another
-/// machine. A comment at each value says which. Run it while the computer does nothing else.
+/// switches, wake-ups, and the directory of --swap. Values that cannot be measured here are copied
+/// from another machine. A comment at each value says which. Run it on an idle computer.
 #[derive(Debug, Args)]
 struct New {
     /// Its name, for NAME.toml in this directory; or a file [default: the computer's name]
@@ -113,17 +114,10 @@ impl New {
             Err(DiskError::Transfer(what)) => return Ok(failed(what)),
         };
         // A file that does not load replaces nothing.
-        load(&written.text)?;
+        let machine = load(&written.text)?;
         place.keep(new, self.force, &written.text)?;
-        let text = std::fs::read_to_string(&place.path).map_err(|error| place.refused(&error))?;
-        let machine = load(&text)?;
         Ok(print(format_args!("{}: {}\n", place.path.display(), summary(&machine, &written))))
     }
-}
-
-fn failed(why: impl std::fmt::Display) -> ExitCode {
-    say(why);
-    ExitCode::FAILURE
 }
 
 fn load(text: &str) -> Result<Machine, Refusal> {
@@ -164,13 +158,11 @@ impl Place {
             Some(name) => (name.to_owned(), format!("{name}.toml").into()),
         };
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        match !name.is_empty() && name.chars().all(plain) {
-            true => Ok(Place { name, path }),
-            false => Err(Refusal::new(
-                format!("a machine cannot be called '{name}'"),
-                "use lower case letters, digits and dashes",
-            )),
+        if name.is_empty() || !name.chars().all(plain) {
+            let what = format!("a machine cannot be called '{name}'");
+            return Err(Refusal::new(what, "use lower case letters, digits and dashes"));
         }
+        Ok(Place { name, path })
     }
 
     /// A file beside the one that is wanted, which goes when it is not kept.

@@ -55,18 +55,16 @@ impl Number {
         let limit = (self.value > most).then_some(key);
         Number { value: self.value.min(most), limit, ..self }
     }
+
+    /// The words that its limit adds to its comment.
+    pub(super) fn note(&self) -> String {
+        self.limit.map_or(String::new(), |key| format!("; limit: {key}"))
+    }
 }
 
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.value.fmt(f)
-    }
-}
-
-impl Number {
-    /// The words that its limit adds to its comment.
-    pub(super) fn note(&self) -> String {
-        self.limit.map_or(String::new(), |key| format!("; limit: {key}"))
     }
 }
 
@@ -172,50 +170,31 @@ mod tests {
     fn costs_are_differences_of_times() {
         let woken = Some(Woken { wake: 900.0, until_it_runs: 5000.0 });
         let (populate, zero_page) = (Some(700.4), 300.0);
-        let times = Times { touch: 1300.0, populate, zero_page, woken, switch: 1500.0, ..EMPTY };
+        let times = Times { touch: 1300.0, populate, zero_page, woken, switch: 1500.0, ..empty() };
         assert_cost(times, "fault", 600, false);
         assert_cost(times, "map_page", 400, false);
         assert_cost(times, "wake_latency", 2600, false);
         assert_cost(times, "wake", 900, false);
     }
 
-    const EMPTY: Times = Times {
-        atomic: 5.0,
-        lock: 15.0,
-        line_near: None,
-        line_far: None,
-        handover_near: None,
-        handover_far: None,
-        smt_slowdown: None,
-        memory: 0.0,
-        scan: 0.0,
-        zero_page: 0.0,
-        copy_page: 0.0,
-        remote_factor: None,
-        copies_mb_per_s: 0.0,
-        touch: 0.0,
-        populate: None,
-        drop: 0.0,
-        flush: None,
-        shootdown_target: None,
-        switch: 0.0,
-        woken: None,
-    };
+    fn empty() -> Times {
+        Times { atomic: 5.0, lock: 15.0, ..Times::default() }
+    }
 
     #[test]
     fn times_that_were_not_measured_are_taken() {
         for (key, value) in [("line_near", 40), ("line_far", 120), ("handover_far", 300)] {
-            assert_cost(EMPTY, key, value, true);
+            assert_cost(empty(), key, value, true);
         }
         for (key, value) in [("fault", 700), ("shootdown", 1000), ("wake_latency", 3000)] {
-            assert_cost(EMPTY, key, value, true);
+            assert_cost(empty(), key, value, true);
         }
     }
 
     #[test]
     fn noise_makes_no_file_that_is_refused() {
         let flush = Some(Flush { others: 150.0, interrupt: -3.0 });
-        let times = Times { atomic: 0.2, lock: 0.1, line_near: Some(900.0), flush, ..EMPTY };
+        let times = Times { atomic: 0.2, lock: 0.1, line_near: Some(900.0), flush, ..empty() };
         assert_cost(times, "atomic", 1, false);
         assert_cost(times, "lock", 1, false);
         assert_cost(times, "line_far", 900, true);

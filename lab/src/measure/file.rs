@@ -1,7 +1,7 @@
-//! The machine file of this computer: each value with its unit and where it comes from.
+//! The machine file of this computer: each value with its unit and its source.
 //!
 //! ```text
-//! Request ── times, disk ──> Line: key, value, unit, source ──> text, and counts by source
+//! Machine ── times, disk ──> File: key, value, unit, source ──> text, and counts by source
 //! ```
 
 use super::costs::{Number, Source, costs};
@@ -43,7 +43,7 @@ pub struct Machine<'a> {
     pub name: &'a str,
     /// This computer.
     pub shape: &'a Shape,
-    /// The machine that what cannot be measured is taken from.
+    /// The machine whose values are copied where none can be measured.
     pub other: &'a Simulated,
     /// A directory to measure; `None`: swap is a RAM disk.
     pub swap: Option<&'a Swap>,

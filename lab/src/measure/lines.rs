@@ -1,7 +1,7 @@
 //! Cache lines and locks: of one CPU, and between two.
 
-use super::runs::{asked, beside, cpu_time_each, median, time_each};
-use highwater_units::{CpuId, Prng};
+use super::runs::{asked, beside, circle, cpu_time_each, median, time_each};
+use highwater_units::CpuId;
 use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -40,7 +40,7 @@ pub(super) fn lock(time: Duration) -> f64 {
 
 /// An atomic addition to a line that the other CPU has just changed.
 pub(super) fn transfer(time: Duration, cpus: [CpuId; 2]) -> f64 {
-    let lines = circle();
+    let lines = lines_in_circle();
     let visit_all = || {
         (0..LINES).fold(0, |at, _| (lines[at].0.fetch_add(VISIT, SeqCst) & INDEX) as usize);
     };
@@ -52,20 +52,9 @@ pub(super) fn transfer(time: Duration, cpus: [CpuId; 2]) -> f64 {
     })
 }
 
-/// Lines that name each other in a circle, in random order: each address depends on the last visit.
-fn circle() -> Vec<Line> {
-    let mut order: Vec<usize> = (1..LINES).collect();
-    let mut random = Prng::new(1);
-    for last in (1..order.len()).rev() {
-        order.swap(last, random.below(last as u64 + 1) as usize);
-    }
-    order.push(0);
-    let mut next = vec![0; LINES];
-    order.iter().fold(0, |at, to| {
-        next[at] = *to as u64;
-        *to
-    });
-    next.into_iter().map(|next| Line(AtomicU64::new(next))).collect()
+/// Lines that name each other in a circle: each address depends on the last visit.
+fn lines_in_circle() -> Vec<Line> {
+    circle(LINES).into_iter().map(|next| Line(AtomicU64::new(next.into()))).collect()
 }
 
 /// From the store of one CPU to the load of the other that waits for it: half of the way there and
@@ -96,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_circle_visits_every_line_once() {
-        let lines = circle();
+        let lines = lines_in_circle();
         let mut seen = vec![false; LINES];
         let mut at = 0;
         for _ in 0..LINES {

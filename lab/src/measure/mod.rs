@@ -6,7 +6,7 @@
 //! ```
 //! Threads are pinned to CPUs. Work of one thread is measured in CPU time, so that other programs
 //! disturb it little; between two threads, the median leaves out runs that were interrupted.
-//! Without locks: threads meet at atomic words.
+//! Threads that are measured take no lock of each other: they meet at atomic words.
 
 mod costs;
 mod file;

@@ -4,12 +4,12 @@
 //! asked    the partner works once each time that it is asked    A ask ──> B work ──> A measures
 //! beside   others work all the time meanwhile                   A measures | B, C work
 //! ```
-//! Threads spin for each other: what is measured is shorter than a sleep.
+//! Threads spin for each other, because a wake-up takes longer than most of these times.
 
 use crate::workload::host::Host;
 use crate::workload::world::World;
 use highwater_os::{monotonic, thread_cpu_time};
-use highwater_units::{CpuId, Nanos};
+use highwater_units::{CpuId, Nanos, Prng};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::hint::spin_loop;
 use std::sync::atomic::AtomicU32;
@@ -55,6 +55,16 @@ fn each(count: usize, clock: fn() -> Nanos, act: impl FnOnce()) -> f64 {
     let began = clock();
     act();
     clock().since(began).0 as f64 / count as f64
+}
+
+/// A circle through `len` places, in random order: the place after each (Sattolo's shuffle).
+pub(super) fn circle(len: usize) -> Vec<u32> {
+    let mut random = Prng::new(1);
+    let mut next: Vec<u32> = (0..len as u32).collect();
+    for last in (1..len).rev() {
+        next.swap(last, random.below(last as u64) as usize);
+    }
+    next
 }
 
 /// Binds the calling thread to a CPU, if the system lets it.

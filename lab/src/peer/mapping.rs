@@ -101,9 +101,7 @@ impl Mapping {
         unsafe { rustix::mm::madvise(self.base.as_ptr(), self.len, advice) }
             .map_err(|reason| Unavailable::because(format!("madvise {advice:?}"), reason))
     }
-}
 
-impl Mapping {
     /// Makes all pages read-only and writable again: each CPU that has used them flushes its TLB.
     /// Nothing may store to them meanwhile.
     ///
