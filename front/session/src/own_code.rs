@@ -5,7 +5,8 @@
 //!     pages of the file: MADV_DONTNEED         pages of the process's own: left as they are
 //! ```
 //! Most of what a process runs while it starts it never runs again, but pages stay mapped and count
-//! for it. The next access maps the page of the page cache again, and up to 15 around it.
+//! for it. The next access maps the page of the page cache again, and up to 15 around it or, from
+//! Linux 6.18, the large folio that it lies in.
 //!
 //! The linker's symbol finds the own object without the dynamic loader, whose lock a thread of the
 //! program may hold. Locks: none.
@@ -88,12 +89,15 @@ mod tests {
     use super::*;
     use std::hint::black_box;
 
-    /// Whole pages among the constants: so many that no access to others maps those in the middle.
-    #[repr(align(4096))]
-    struct Constants([u8; 48 * PAGE_SIZE]);
+    /// The largest folio of the page cache: an access to any of its bytes may map all of it.
+    const FOLIO_MAX: usize = 2 << 20;
 
-    static CONSTANTS: Constants = Constants([7; 48 * PAGE_SIZE]);
-    const MIDDLE: [usize; 2] = [24 * PAGE_SIZE, 25 * PAGE_SIZE];
+    /// So many whole pages that those in the middle share no folio with other constants.
+    #[repr(align(4096))]
+    struct Constants([u8; 2 * FOLIO_MAX + 2 * PAGE_SIZE]);
+
+    static CONSTANTS: Constants = Constants([7; 2 * FOLIO_MAX + 2 * PAGE_SIZE]);
+    const MIDDLE: [usize; 2] = [FOLIO_MAX, FOLIO_MAX + PAGE_SIZE];
 
     fn is_mapped(address: usize) -> bool {
         let mut word = [0; 8];

@@ -220,6 +220,7 @@ fn the_last_server_is_waited_for_and_a_program_ends_when_both_die() {
         thread::sleep(Duration::from_secs(2));
         servers.signal_both(libc::SIGCONT);
     });
+    assert!(ended.status.success(), "{}", ended.errors);
     let (sum, stall) = printed(&ended.output);
     note(&format!("both stop for 2 s: a page took {stall:?} at most"));
     assert_eq!((sum, ended.errors.trim_end().lines().count()), (expected, 1), "{}", ended.errors);
