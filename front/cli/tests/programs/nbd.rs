@@ -124,7 +124,9 @@ fn launch(dir: &Path, port: Option<u16>, arguments: &[&str]) -> Option<Child> {
     // nbdkit does not replace one.
     let _ = std::fs::remove_file(&socket);
     let mut server = Command::new("nbdkit");
-    server.args(["-f", "--exit-with-parent"]);
+    // With more threads for a connection nbdkit 1.32 may abort when a client hangs up: "Assertion
+    // `sock >= 0' failed".
+    server.args(["-f", "--exit-with-parent", "-t", "1"]);
     match port {
         Some(port) => server.args(["-i", "127.0.0.1", "-p", &port.to_string()]),
         None => server.arg("-U").arg(&socket),
