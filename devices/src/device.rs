@@ -87,6 +87,16 @@ pub trait Device: Send + Sync {
         unreachable!("this device has no queue");
     }
 
+    /// [`Device::write`] of pages that take little of the device: one that compresses refuses the
+    /// others as if it was full.
+    ///
+    /// # Safety
+    /// As for [`Device::write`].
+    unsafe fn write_small(&self, arena: Arena, batch: &mut [Io]) {
+        // SAFETY: by contract of this function.
+        unsafe { self.write(arena, batch) };
+    }
+
     /// Frees the contents of slots that no other thread uses. Until they are written again, reads
     /// of them return anything.
     fn discard(&self, slot: u32, pages: u32) {

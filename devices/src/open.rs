@@ -15,6 +15,10 @@ use crate::tier::Tier;
 use crate::zram::Zram;
 use std::sync::Arc;
 
+/// Slots of a compressing level for each page of its size: its memory is to be the limit. A tier
+/// has no more slots for that, since pages may not compress so well.
+const TIER_SLOTS_PER_PAGE: u64 = 8;
+
 /// How files and servers are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
@@ -56,7 +60,9 @@ pub fn open_wrapped(
         |device: Result<Box<dyn Device>, Reason>| device.map(wrap).and_then(Sealed::new).map(boxed);
     let device = match spec {
         Spec::Ram { .. } => Ram::open(spec).map(boxed),
-        Spec::Zram { size, algorithm } => Zram::open(spec, *size, *algorithm).map(boxed),
+        Spec::Zram { size, algorithm } => {
+            Zram::open(spec, spec.pages(), *size, *algorithm).map(boxed)
+        }
         Spec::File { .. } | Spec::Dir { .. } => {
             let file = FileDevice::open(spec, options.submission).map(boxed);
             match options.seal {
@@ -81,8 +87,15 @@ pub fn open_wrapped(
             return open_replicas(spec, [first, second], options).map(wrap);
         }
         Spec::Tier { fast, slow } => {
-            let [fast, slow] = [fast, slow].map(|level| open_wrapped(level, options, wrap));
-            tier(spec.to_string(), fast?, slow?)
+            let fast = match &**fast {
+                Spec::Zram { size, algorithm } => {
+                    let slots = u32::try_from(size.pages() * TIER_SLOTS_PER_PAGE);
+                    Zram::open(fast, slots.unwrap_or(u32::MAX), *size, *algorithm).map(boxed)
+                }
+                fast => open_wrapped(fast, options, wrap).map_err(|error| error.reason),
+            };
+            let slow = open_wrapped(slow, options, wrap)?;
+            fast.and_then(|fast| Tier::new(spec.to_string(), spec.pages(), fast, slow)).map(boxed)
         }
     };
     device.map_err(|reason| OpenError { spec: spec.clone(), reason })
@@ -123,7 +136,8 @@ pub fn tier(
     fast: Box<dyn Device>,
     slow: Box<dyn Device>,
 ) -> Result<Box<dyn Device>, Reason> {
-    Tier::new(name, fast, slow).map(boxed)
+    let pages = fast.info().pages.saturating_add(slow.info().pages);
+    Tier::new(name, pages, fast, slow).map(boxed)
 }
 
 /// A device whose transfers `faults` strike.

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 /// Pages of the fast level.
 const FAST: u32 = 256;
-/// An incompressible page, by slot.
+/// Kinds of pages, by the rest of their seed: incompressible, and compressible to less than half.
 const RANDOM: u64 = 1;
+const SMALL: u64 = 2;
 
 /// A tier whose thread runs until it is dropped.
 fn tier(fast: &str, dir: &Path) -> Box<dyn Device> {
@@ -24,7 +25,11 @@ fn tier(fast: &str, dir: &Path) -> Box<dyn Device> {
 }
 
 fn seed(slot: u32) -> u64 {
-    4 * u64::from(slot) + RANDOM
+    seed_of(slot, RANDOM)
+}
+
+fn seed_of(slot: u32, kind: u64) -> u64 {
+    4 * u64::from(slot) + kind
 }
 
 fn put(device: &dyn Device, frames: &Frames, slot: u32, seed: u64) {
@@ -57,18 +62,41 @@ fn when(device: &dyn Device, enough: impl Fn(&Tiering) -> bool) -> Tiering {
 #[test]
 fn pages_of_a_full_fast_level_are_written_back() {
     let dir = tempfile::tempdir().unwrap();
-    for fast in ["ram", "zram"] {
+    for (fast, kind) in [("ram", RANDOM), ("zram", SMALL)] {
         let (device, frames) = (tier(fast, dir.path()), Frames::new(1));
-        let filled = FAST * 9 / 10 + 2;
-        (0..filled).for_each(|slot| put(&*device, &frames, slot, seed(slot)));
-        let low = u64::from(FAST * 8 / 10);
-        let done = when(&*device, |now| now.fast_pages <= low + 4);
+        let seed = |slot| seed_of(slot, kind);
+        let used = || match device.compression() {
+            Some(held) => held.used.pages(),
+            None => device.tiering().unwrap().fast_pages,
+        };
+        device.pause();
+        let fills = |slot: &u32| {
+            put(&*device, &frames, *slot, seed(*slot));
+            used() > u64::from(FAST * 9 / 10)
+        };
+        let filled = (0..).find(fills).expect("it has an end") + 1;
+        device.resume();
+        // From 90 % down to 80 %.
+        let low = u64::from(filled * 8 / 9);
+        let done = when(&*device, |now| now.written_back > 0 && now.fast_pages <= low + 4);
         assert_eq!(done.slow_writes, 0, "{fast}: {done:?}");
         assert!(done.written_back > 8 * done.writeback_ios, "{fast}: {done:?}");
         assert!((0..filled).all(|slot| holds(&*device, &frames, slot, seed(slot))), "{fast}");
         let read = device.tiering().unwrap().slow_reads;
         assert_eq!(read, done.written_back, "{fast}: what was moved is read from there");
     }
+}
+
+#[test]
+fn pages_that_hardly_compress_pass_by_a_level_that_compresses() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, frames) = (tier("zram", dir.path()), Frames::new(1));
+    let kind = |slot: u32| if slot.is_multiple_of(3) { RANDOM } else { SMALL };
+    let seed = |slot| seed_of(slot, kind(slot));
+    (0..300).for_each(|slot| put(&*device, &frames, slot, seed(slot)));
+    let Tiering { fast_pages, slow_pages, slow_writes, .. } = device.tiering().unwrap();
+    assert_eq!((fast_pages, slow_pages, slow_writes), (200, 100, 100));
+    assert!((0..300).all(|slot| holds(&*device, &frames, slot, seed(slot))));
 }
 
 #[test]
@@ -89,12 +117,15 @@ fn nothing_moves_during_a_pause() {
 #[test]
 fn pages_of_one_word_are_not_written_back() {
     const SAME: u64 = 4;
+    /// More than the fast level holds.
+    const SLOTS: u32 = 2000;
     let dir = tempfile::tempdir().unwrap();
     let (device, frames) = (tier("zram", dir.path()), Frames::new(1));
     (0..300).for_each(|slot| put(&*device, &frames, slot, SAME * u64::from(slot)));
-    (300..540).for_each(|slot| put(&*device, &frames, slot, seed(slot)));
+    let seed = |slot| seed_of(slot, SMALL);
+    (300..SLOTS).for_each(|slot| put(&*device, &frames, slot, seed(slot)));
     let done = when(&*device, |now| now.written_back > 0);
-    assert!(done.slow_pages <= 240, "{done:?}");
+    assert!(done.slow_pages <= u64::from(SLOTS - 300), "{done:?}");
     assert!((0..300).all(|slot| holds(&*device, &frames, slot, SAME * u64::from(slot))));
     assert_eq!(device.tiering().unwrap().slow_reads, 0, "they were all in the fast level");
 }

@@ -11,6 +11,9 @@ use std::ops::Range;
 
 const BITS: usize = u64::BITS as usize;
 
+/// So many blocks are never too many to spread runs over.
+const SPREAD_MIN: u32 = 256;
+
 // SAFETY: every bit pattern is a value.
 unsafe impl Zeroable for u64 {}
 
@@ -19,7 +22,9 @@ unsafe impl Zeroable for u64 {}
 pub(super) enum Near {
     /// At this block, modulo the number of blocks.
     Block(u32),
-    /// At the end of the last run, so that consecutive writes are adjacent.
+    /// At the end of the last run, so that consecutive writes are adjacent; or at the first block,
+    /// once more than half of those before are free. What a device keeps for each block that was
+    /// ever used is then in proportion to its contents.
     Last,
 }
 
@@ -54,11 +59,7 @@ impl Blocks {
     /// Takes the first free block from `near` on, wrapping at the end, and the free blocks right
     /// behind it, up to `most` in all. `None` if all are taken.
     pub(super) fn take(&mut self, near: Near, most: u32) -> Option<Range<u32>> {
-        let from = match near {
-            Near::Block(block) => block,
-            Near::Last => self.last_end,
-        };
-        let first = self.first_free(from % self.blocks)?;
+        let first = self.first_free(self.start(near))?;
         let end = (first..first + most as usize)
             .find(|block| !self.is_free(*block))
             .unwrap_or(first + most as usize);
@@ -66,6 +67,15 @@ impl Blocks {
         self.used += (end - first) as u32;
         self.last_end = end as u32;
         Some(first as u32..end as u32)
+    }
+
+    fn start(&self, near: Near) -> u32 {
+        let from = match near {
+            Near::Block(block) => block,
+            Near::Last if self.last_end / 2 > self.used.max(SPREAD_MIN) => 0,
+            Near::Last => self.last_end,
+        };
+        from % self.blocks
     }
 
     /// Frees a taken block.
@@ -125,6 +135,19 @@ mod tests {
     use highwater_units::Prng;
     use std::collections::BTreeSet;
 
+    #[test]
+    fn runs_go_back_to_the_first_blocks_when_half_of_those_before_are_free() {
+        let mut map = Blocks::new(100_000).unwrap();
+        let mut held = std::collections::VecDeque::new();
+        for _ in 0..20_000 {
+            held.push_back(map.take(Near::Last, 16).unwrap());
+            if held.len() > 100 {
+                held.pop_front().unwrap().for_each(|block| map.free(block));
+            }
+        }
+        assert!(held.iter().all(|run| run.len() == 16 && run.end <= 2 * 1616 + 16), "{held:?}");
+    }
+
     /// Takes and frees random runs, against a set of the taken blocks.
     #[test]
     fn random_runs_match_a_set() {
@@ -155,10 +178,7 @@ mod tests {
     }
 
     fn check_take(map: &mut Blocks, taken: &mut BTreeSet<u32>, blocks: u32, near: Near, most: u32) {
-        let from = match near {
-            Near::Block(block) => block % blocks,
-            Near::Last => map.last_end % blocks,
-        };
+        let from = map.start(near);
         let mut round = (from..blocks).chain(0..from);
         let first = round.find(|block| !taken.contains(block));
         let found = map.take(near, most);

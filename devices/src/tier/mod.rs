@@ -4,6 +4,7 @@
 //! Tier -- Arc<Shared> -- Table    level and block of each slot              table
 //!      |              |- fast     Level: device, free blocks                 level, blocks
 //!      |              |- slow     Level
+//!      |              |- flights  batches under way on the slow level     parts, transfer
 //!      |              \- counts   statistics
 //!      \- Worker      thread: writes cold pages back                         worker, writeback
 //! ```
@@ -16,7 +17,9 @@
 //! overwrites a slot waits while the worker copies the page out of the fast level.
 //!
 //! The tier has the slots of both levels. If the fast level compresses, its slots assume a
-//! compression ratio; a page for which neither level has room is refused with `Full`.
+//! compression ratio, and it takes pages that compress to half or less. Others go to the slow
+//! level, and to the fast one once that is full; a page for which neither has room is refused with
+//! `Full`.
 //!
 //! A fork copies the process's memory page by page while other threads run: the worker could change
 //! table and fast level in between. So it is paused around the fork ([`Device::pause`]). After it
@@ -25,6 +28,7 @@
 
 mod blocks;
 mod level;
+mod parts;
 mod shared;
 mod table;
 #[cfg(test)]
@@ -37,10 +41,11 @@ use crate::arena::Arena;
 use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::Reason;
+use crate::pool::Started;
 use crate::quota::Lenders;
 use crate::replication::{LostReplica, Replication};
 use crate::tiering::Tiering;
-use highwater_platform::{DeviceInfo, Io, Latency};
+use highwater_platform::{DeviceInfo, Direction, Io, Latency};
 use highwater_units::Bytes;
 use shared::Shared;
 use std::os::fd::RawFd;
@@ -57,13 +62,13 @@ pub(crate) struct Tier {
 }
 
 impl Tier {
-    /// A tier of two devices, both empty.
+    /// A tier of `pages` slots with two levels, both empty.
     pub(crate) fn new(
         name: String,
+        pages: u32,
         fast: Box<dyn Device>,
         slow: Box<dyn Device>,
     ) -> Result<Tier, Reason> {
-        let pages = fast.info().pages.saturating_add(slow.info().pages);
         // The slow level has a queue. And a clean page should keep its slot: writing it again may
         // be slow.
         let latency = Latency::Asynchronous;
@@ -73,6 +78,12 @@ impl Tier {
         let worker = Worker::new(&shared)
             .map_err(|error| Reason::from_io("map memory to write pages back", &error))?;
         Ok(Tier { info, shared, worker: Some(worker) })
+    }
+
+    fn wake_if_high(&self) {
+        if let Some(worker) = self.worker.as_ref().filter(|_| self.shared.is_high()) {
+            worker.wake();
+        }
     }
 }
 
@@ -87,15 +98,52 @@ impl Device for Tier {
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
         // SAFETY: by contract of this function.
-        unsafe { self.shared.read(&self.info, arena, batch) };
+        unsafe { self.shared.read_or_write(&self.info, Direction::Read, arena, batch) };
     }
 
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
         // SAFETY: by contract of this function.
-        unsafe { self.shared.write(&self.info, arena, batch) };
-        if let Some(worker) = self.worker.as_ref().filter(|_| self.shared.is_high()) {
-            worker.wake();
+        unsafe { self.shared.read_or_write(&self.info, Direction::Write, arena, batch) };
+        self.wake_if_high();
+    }
+
+    unsafe fn start(
+        &self,
+        arena: Arena,
+        direction: Direction,
+        batch: &mut [Io],
+    ) -> Option<Started> {
+        let Some(mut parts) = self.shared.flights.take_for_later() else {
+            // SAFETY: by contract of this function.
+            unsafe { self.read_or_write(arena, direction, batch) };
+            return None;
+        };
+        // SAFETY: as above.
+        unsafe { self.shared.start(&self.info, direction, arena, batch, &mut parts) };
+        if direction == Direction::Write {
+            self.wake_if_high();
         }
+        parts.started.is_some().then(|| Started {
+            index: parts.leave(),
+            direction,
+            left: 0,
+            bounce: None,
+        })
+    }
+
+    fn is_over(&self, started: &Started) -> bool {
+        let parts = self.shared.flights.back(started.index);
+        let under_way = parts.started.as_ref();
+        let is_over = under_way.is_none_or(|it| self.shared.slow.device.is_over(it));
+        // The batch is still in flight.
+        let _ = parts.leave();
+        is_over
+    }
+
+    unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {
+        let mut parts = self.shared.flights.back(started.index);
+        // SAFETY: by contract of this function.
+        unsafe { self.shared.finish(&self.info, started.direction, arena, batch, &mut parts) };
     }
 
     fn discard(&self, slot: u32, pages: u32) {
@@ -144,16 +192,15 @@ impl Device for Tier {
     }
 
     fn limit_resident(&self, most: Bytes) {
-        if let Some(worker) = &self.worker {
+        if self.worker.is_some() {
             self.shared.fast.limit(most);
-            if self.shared.is_high() {
-                worker.wake();
-            }
+            self.wake_if_high();
         }
     }
 
     fn tables(&self) -> Bytes {
-        Bytes(self.shared.levels().map(|level| level.device.tables().0).sum())
+        let of_levels: u64 = self.shared.levels().map(|level| level.device.tables().0).sum();
+        Bytes(of_levels + self.shared.flights.bytes())
     }
 
     fn altered(&self) -> bool {

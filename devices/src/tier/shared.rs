@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::tier::level::Level;
+use crate::tier::parts::Flights;
 use crate::tier::table::{Stamp, Table};
 use crate::tiering::Tiering;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub(super) struct Shared {
     pub(super) table: Arc<Table>,
     pub(super) fast: Level,
     pub(super) slow: Level,
+    pub(super) flights: Flights,
     /// Pages that the fast level has taken in: the clock of ages.
     pub(super) arrivals: AtomicU64,
     pub(super) counts: Counts,
@@ -40,6 +42,7 @@ impl Shared {
             table: Arc::new(Table::new(pages)?),
             fast: Level::new(fast)?,
             slow: Level::new(slow)?,
+            flights: Flights::new(),
             arrivals: AtomicU64::new(0),
             counts: Counts::default(),
         })
@@ -85,6 +88,7 @@ impl Shared {
             table: self.table.clone(),
             fast: self.fast.inherit(),
             slow: self.slow.inherit(),
+            flights: Flights::new(),
             arrivals: AtomicU64::new(0),
             counts: Counts::default(),
         }

@@ -5,6 +5,7 @@ use crate::arena::Arena;
 use crate::device::Device;
 use crate::error::Reason;
 use crate::open::open;
+use crate::pool::Started;
 use crate::quota::Lenders;
 use crate::spec::Spec;
 use crate::test_frames::Frames;
@@ -12,7 +13,7 @@ use crate::tier::shared::Shared;
 use crate::tier::table::Place;
 use crate::tier::writeback::{Batch, Writeback};
 use crate::tiering::Tiering;
-use highwater_platform::{DeviceInfo, Io, IoError};
+use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{Bytes, FrameList, PAGE_SIZE, Pfn, Prng};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -65,6 +66,26 @@ impl Device for Failing {
         batch.iter_mut().filter(|_| self.strikes()).for_each(|io| io.result = Err(FAILED));
     }
 
+    /// Makes every second batch when it is finished.
+    unsafe fn start(
+        &self,
+        arena: Arena,
+        direction: Direction,
+        batch: &mut [Io],
+    ) -> Option<Started> {
+        if self.drawn.fetch_add(1, Relaxed).is_multiple_of(2) {
+            return Some(Started { index: 0, direction, left: 0, bounce: None });
+        }
+        // SAFETY: by contract of this function.
+        unsafe { self.read_or_write(arena, direction, batch) };
+        None
+    }
+
+    unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {
+        // SAFETY: by contract of this function.
+        unsafe { self.read_or_write(arena, started.direction, batch) };
+    }
+
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {
         self.inner.share_room(next)
     }
@@ -92,13 +113,13 @@ fn tier(fast: &str, slow: &str) -> (Arc<Shared>, Arc<AtomicU64>) {
     (Arc::new(Shared::new(pages, fast, Box::new(slow)).unwrap()), percent)
 }
 
-/// A page by its seed: of one word, incompressible, or compressible.
+/// A page by its seed: of one word, incompressible, or compressible to less than half.
 fn word_of(seed: u64, word: usize) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     match seed % 4 {
         0 => seed.wrapping_mul(ODD),
         1 => (seed ^ (word as u64) << 32).wrapping_mul(ODD).rotate_left(29).wrapping_mul(ODD),
-        _ => seed.wrapping_mul(ODD) ^ word as u64,
+        _ => seed.wrapping_mul(ODD) ^ (word / 8) as u64,
     }
 }
 
@@ -156,14 +177,30 @@ impl<'a> Caller<'a> {
         &mut self.model[(slot - self.first) as usize]
     }
 
+    /// Makes a batch, at once or in two steps.
+    fn make(&mut self, direction: Direction, batch: &mut [Io]) {
+        let (shared, info, arena) = (self.shared, &self.info, self.frames.arena());
+        if self.random.percent(50) {
+            // SAFETY: frames of this caller.
+            return unsafe { shared.read_or_write(info, direction, arena, batch) };
+        }
+        let mut parts = shared.flights.take_for_later().expect("a place for each of few threads");
+        // SAFETY: as above.
+        unsafe { shared.start(info, direction, arena, batch, &mut parts) };
+        if parts.started.is_some() {
+            std::thread::yield_now();
+            // SAFETY: as above, of the batch that was started.
+            unsafe { shared.finish(info, direction, arena, batch, &mut parts) };
+        }
+    }
+
     fn write(&mut self, batch: &mut [Io]) {
         let mut seeds = Vec::new();
         for pfn in batch.iter().flat_map(|io| io.frames.iter()) {
             seeds.push(self.random.next_u64());
             self.frames.fill(pfn, seeds[seeds.len() - 1]);
         }
-        // SAFETY: frames of this caller.
-        unsafe { self.shared.write(&self.info, self.frames.arena(), batch) };
+        self.make(Direction::Write, batch);
         let mut seeds = seeds.into_iter();
         for io in batch {
             assert!(matches!(io.result, Ok(()) | Err(IoError::Full)) || self.may_fail);
@@ -176,8 +213,7 @@ impl<'a> Caller<'a> {
 
     fn read(&mut self, batch: &mut [Io]) {
         batch.iter().flat_map(|io| io.frames.iter()).for_each(|pfn| self.frames.fill(pfn, 99));
-        // SAFETY: frames of this caller.
-        unsafe { self.shared.read(&self.info, self.frames.arena(), batch) };
+        self.make(Direction::Read, batch);
         for io in &*batch {
             let slots = io.slot..io.slot + io.frames.len() as u32;
             match io.result {
@@ -376,7 +412,9 @@ fn a_failing_read_affects_only_its_slot() {
     let read = |slot| {
         let mut one = [Io::new(slot, FrameList::one(Pfn(0)))];
         // SAFETY: frames of this caller.
-        unsafe { shared.read(&caller.info, caller.frames.arena(), &mut one) };
+        unsafe {
+            shared.read_or_write(&caller.info, Direction::Read, caller.frames.arena(), &mut one)
+        };
         one[0].result
     };
     for slot in 0..20 {
@@ -404,7 +442,9 @@ fn pages_fill_both_levels_and_further_ones_are_refused() {
         caller.frames.fill(Pfn(0), 4 * u64::from(slot) + 1);
         let mut one = [Io::new(slot, FrameList::one(Pfn(0)))];
         // SAFETY: frames of this caller.
-        unsafe { shared.write(&caller.info, caller.frames.arena(), &mut one) };
+        unsafe {
+            shared.read_or_write(&caller.info, Direction::Write, caller.frames.arena(), &mut one)
+        };
         one[0].result
     };
     assert!((0..768).all(|slot| random(slot) == Ok(())));

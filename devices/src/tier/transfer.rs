@@ -1,107 +1,154 @@
 //! Splits a caller's batch between the levels.
 //!
 //! ```text
-//! read    fast level: pinned, page by page            |  slow level: gathered, in flight together
-//! write   fast level: as many pages as it has room for |  slow level: the rest, in flight together
+//! read    fast level: pinned, page by page    |  slow level: gathered, in flight together
+//! write   fast level: small pages, page by page  |  slow level: the rest, in flight together
 //! ```
-//! The fast level has no queue, so there is nothing to gather for it.
+//! The fast level has no queue, so there is nothing to gather for it. A page that hardly compresses
+//! would take as much memory there as in its frame, so it goes on to the slow level at once, and to
+//! the fast one only where the slow one has no room.
 
 use crate::arena::Arena;
 use crate::tier::blocks::Near;
+use crate::tier::parts::{Origin, Parts};
 use crate::tier::shared::Shared;
 use crate::tier::table::Place;
 use crate::transfer::admit;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
-use highwater_units::{FrameList, IoFrames, PAGE_SIZE, Pfn};
+use highwater_units::{FrameList, PAGE_SIZE, Pfn};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Parts of the slow level in flight together.
-const PARTS: usize = 32;
-
-/// The slots of a part.
-#[derive(Clone, Copy, Debug, Default)]
-struct Origin {
-    /// The transfer of the caller's batch.
-    io: usize,
-    /// The slot of its first page.
-    slot: u32,
-}
-
-/// Parts for the slow level.
-struct Parts {
-    ios: [Io; PARTS],
-    origins: [Origin; PARTS],
-    len: usize,
-}
-
-impl Parts {
-    fn new() -> Parts {
-        let none = Io::new(0, FrameList::default());
-        Parts { ios: [none; PARTS], origins: [Origin::default(); PARTS], len: 0 }
-    }
-
-    fn is_full(&self) -> bool {
-        self.len == PARTS
-    }
-
-    fn push(&mut self, origin: Origin, io: Io) {
-        self.ios[self.len] = io;
-        self.origins[self.len] = origin;
-        self.len += 1;
-    }
-
-    /// Adds a page to the last part if it is adjacent; returns whether it was.
-    fn extend(&mut self, origin: usize, block: u32, pfn: Pfn) -> bool {
-        let Some(last) = self.len.checked_sub(1) else { return false };
-        let Io { slot, frames: IoFrames::List(list), .. } = &mut self.ios[last] else {
-            return false;
-        };
-        let follows = self.origins[last].io == origin
-            && *slot + list.len() as u32 == block
-            && !list.is_full();
-        if follows {
-            list.push(pfn);
-        }
-        follows
-    }
-
-    fn take(&mut self) -> (&[Origin], &mut [Io]) {
-        let len = std::mem::take(&mut self.len);
-        (&self.origins[..len], &mut self.ios[..len])
-    }
+/// Which pages the fast level is to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Offer {
+    /// Those that take little memory there.
+    Small,
+    /// All.
+    Any,
 }
 
 impl Shared {
+    /// Makes a batch, and waits for it.
+    ///
     /// # Safety
     /// As for [`crate::Device::read`].
-    pub(super) unsafe fn read(&self, info: &DeviceInfo, arena: Arena, batch: &mut [Io]) {
-        let mut parts = Parts::new();
+    pub(super) unsafe fn read_or_write(
+        &self,
+        info: &DeviceInfo,
+        direction: Direction,
+        arena: Arena,
+        batch: &mut [Io],
+    ) {
+        let mut parts = self.flights.take();
+        // SAFETY: by contract of this function.
+        unsafe { self.split(info, direction, arena, batch, &mut parts) };
+        // SAFETY: as above.
+        unsafe { self.finish(info, direction, arena, batch, &mut parts) };
+    }
+
+    /// Makes the part of a batch that is for the fast level, and starts the rest. Unless
+    /// `parts.started` is there, all transfers are done.
+    ///
+    /// # Safety
+    /// As for [`crate::Device::start`].
+    pub(super) unsafe fn start(
+        &self,
+        info: &DeviceInfo,
+        direction: Direction,
+        arena: Arena,
+        batch: &mut [Io],
+        parts: &mut Parts,
+    ) {
+        // SAFETY: by contract of this function.
+        unsafe { self.split(info, direction, arena, batch, parts) };
+        if !parts.ios.is_empty() {
+            // SAFETY: as above; the transfers stay in their place.
+            parts.started = unsafe { self.slow.device.start(arena, direction, &mut parts.ios) };
+        }
+        if parts.started.is_none() {
+            self.settle(direction, parts, batch);
+            self.empty_failed(info, direction, arena, batch);
+        }
+    }
+
+    /// Makes what is left of a batch, and waits for it.
+    ///
+    /// # Safety
+    /// As for [`crate::Device::finish`].
+    pub(super) unsafe fn finish(
+        &self,
+        info: &DeviceInfo,
+        direction: Direction,
+        arena: Arena,
+        batch: &mut [Io],
+        parts: &mut Parts,
+    ) {
+        // SAFETY: by contract of this function.
+        unsafe { self.make(direction, arena, batch, parts) };
+        self.empty_failed(info, direction, arena, batch);
+    }
+
+    /// Makes the part of a batch that is for the fast level, and collects the rest; makes what was
+    /// collected where that is too much for one batch.
+    ///
+    /// # Safety
+    /// As for [`crate::Device::read`].
+    unsafe fn split(
+        &self,
+        info: &DeviceInfo,
+        direction: Direction,
+        arena: Arena,
+        batch: &mut [Io],
+        parts: &mut Parts,
+    ) {
         for index in 0..batch.len() {
-            batch[index].result = admit(info, Direction::Read, arena, &batch[index]);
-            let pages = match batch[index].result {
-                Ok(()) => batch[index].frames.len(),
-                Err(_) => 0,
-            };
-            for page in 0..pages {
-                let (slot, pfn) = (batch[index].slot + page as u32, batch[index].frames.at(page));
-                // SAFETY: admitted, and the caller vouches for the frames.
-                match unsafe { self.read_at_once(arena, slot, pfn) } {
-                    Ok(None) => {}
-                    Ok(Some(block)) if parts.extend(index, block, pfn) => {}
-                    Ok(Some(block)) => {
-                        if parts.is_full() {
-                            // SAFETY: as above, of all parts.
-                            unsafe { self.read_parts(arena, &mut parts, batch) };
-                        }
-                        let io = Io::new(block, FrameList::one(pfn));
-                        parts.push(Origin { io: index, slot }, io);
+            batch[index].result = admit(info, direction, arena, &batch[index]);
+            let Io { slot, frames, result: Ok(()) } = batch[index] else { continue };
+            match direction {
+                Direction::Read => {
+                    for (slot, pfn) in (slot..).zip(frames.iter()) {
+                        let origin = Origin { io: index, slot };
+                        // SAFETY: admitted, and the caller vouches for the frames.
+                        unsafe { self.read_page(arena, origin, pfn, parts, batch) };
                     }
-                    Err(error) => batch[index].result = Err(error),
+                }
+                Direction::Write => {
+                    self.empty(&batch[index]);
+                    for (offset, list) in frames.lists() {
+                        let origin = Origin { io: index, slot: slot + offset as u32 };
+                        // SAFETY: as above.
+                        unsafe { self.write_list(arena, origin, &list, parts, batch) };
+                    }
                 }
             }
         }
-        // SAFETY: as above.
-        unsafe { self.read_parts(arena, &mut parts, batch) };
+    }
+
+    /// Reads a page that is in the fast level, or adds it to the parts.
+    ///
+    /// # Safety
+    /// Only the caller uses the frame.
+    unsafe fn read_page(
+        &self,
+        arena: Arena,
+        origin: Origin,
+        pfn: Pfn,
+        parts: &mut Parts,
+        batch: &mut [Io],
+    ) {
+        // SAFETY: by contract of this function.
+        match unsafe { self.read_at_once(arena, origin.slot, pfn) } {
+            Ok(None) => {}
+            Ok(Some(block)) if parts.extend(origin.io, block, pfn) => {}
+            Ok(Some(block)) => {
+                if parts.is_full() {
+                    // SAFETY: as above, of all parts.
+                    unsafe { self.make(Direction::Read, arena, batch, parts) };
+                }
+                parts.push(origin, Io::new(block, FrameList::one(pfn)));
+            }
+            Err(error) => batch[origin.io].result = Err(error),
+        }
     }
 
     /// Reads a page, or returns its block if it is in the slow level.
@@ -132,49 +179,6 @@ impl Shared {
     }
 
     /// # Safety
-    /// Only the caller uses the frames of the parts.
-    unsafe fn read_parts(&self, arena: Arena, parts: &mut Parts, batch: &mut [Io]) {
-        let (origins, ios) = parts.take();
-        if ios.is_empty() {
-            return;
-        }
-        // SAFETY: by contract of this function.
-        unsafe { self.slow.device.read(arena, ios) };
-        for (origin, io) in origins.iter().zip(ios) {
-            match io.result {
-                Ok(()) => drop(self.counts.slow_reads.fetch_add(io.frames.len() as u64, Relaxed)),
-                Err(error) => batch[origin.io].result = Err(error),
-            }
-        }
-    }
-
-    /// # Safety
-    /// As for [`crate::Device::write`].
-    pub(super) unsafe fn write(&self, info: &DeviceInfo, arena: Arena, batch: &mut [Io]) {
-        let mut parts = Parts::new();
-        for index in 0..batch.len() {
-            batch[index].result = admit(info, Direction::Write, arena, &batch[index]);
-            if batch[index].result.is_ok() {
-                self.empty(&batch[index]);
-                let Io { slot, frames, .. } = batch[index];
-                for (offset, list) in frames.lists() {
-                    let origin = Origin { io: index, slot: slot + offset as u32 };
-                    // SAFETY: admitted, and the caller vouches for the frames.
-                    unsafe { self.write_list(arena, origin, &list, &mut parts, batch) };
-                }
-            }
-        }
-        // SAFETY: as above.
-        unsafe { self.write_parts(arena, &mut parts, batch) };
-        for io in batch.iter().filter(|io| io.result.is_err()) {
-            // The transfer failed, so its slots are never read: free what some of them took.
-            if admit(info, Direction::Write, arena, io).is_ok() {
-                self.empty(io);
-            }
-        }
-    }
-
-    /// # Safety
     /// As for [`crate::Device::write`], and the transfer was admitted.
     unsafe fn write_list(
         &self,
@@ -184,76 +188,127 @@ impl Shared {
         parts: &mut Parts,
         batch: &mut [Io],
     ) {
-        // SAFETY: by contract of this function.
-        let mut at = unsafe { self.write_fast(arena, origin.slot, frames) };
+        let is_open = !self.fast.is_at_limit();
+        let mut at = 0;
         while at < frames.len() {
-            if parts.is_full() {
-                // SAFETY: as above, of all parts.
-                unsafe { self.write_parts(arena, parts, batch) };
-            }
             let part = Origin { slot: origin.slot + at as u32, ..origin };
-            let Some(run) = self.slow.take(Near::Last, frames.len() - at) else {
-                batch[origin.io].result = Err(IoError::Full);
-                return;
+            let is_refused = |(slot, pfn): &(u32, &Pfn)| {
+                // SAFETY: by contract of this function.
+                !is_open || !unsafe { self.write_fast(arena, *slot, **pfn, Offer::Small) }
             };
-            let list: FrameList = frames[at..at + run.len()].iter().copied().collect();
-            at += run.len();
-            parts.push(part, Io::new(run.start, list));
+            let refused = (part.slot..).zip(&frames[at..]).take_while(is_refused).count();
+            // SAFETY: as above.
+            unsafe { self.write_slow(arena, part, &frames[at..at + refused], parts, batch) };
+            // The page behind these was not refused.
+            at += refused + 1;
         }
     }
 
-    /// Writes pages to the fast level while it has room; returns their number.
+    /// Offers a page to the fast level; returns whether it is there.
     ///
     /// # Safety
-    /// Only the caller uses the frames.
-    unsafe fn write_fast(&self, arena: Arena, slot: u32, frames: &FrameList) -> usize {
-        let mut at = 0;
-        while at < frames.len() && !self.fast.is_at_limit() {
-            let from = slot + at as u32;
-            // Distant slots get distant blocks: a compressing device selects its shard by the
-            // block.
-            let Some(run) = self.fast.take(Near::Block(from), frames.len() - at) else { break };
-            let list = frames[at..at + run.len()].iter().copied().collect();
-            let mut one = [Io::new(run.start, list)];
-            // SAFETY: by contract of this function.
-            unsafe { self.fast.device.write(arena, &mut one) };
-            if one[0].result.is_err() {
-                run.for_each(|block| self.fast.free(block));
-                break;
-            }
-            let now = self.arrive(run.len());
-            at += run.len();
-            for (slot, block) in (from..).zip(run) {
-                self.table.set(slot, Place::Fast(block), now);
+    /// Only the caller uses the frame.
+    unsafe fn write_fast(&self, arena: Arena, slot: u32, pfn: Pfn, offer: Offer) -> bool {
+        // Distant slots get distant blocks: a compressing device selects its shard by the block.
+        let Some(block) = self.fast.take(Near::Block(slot), 1) else { return false };
+        let mut one = [Io::new(block.start, FrameList::one(pfn))];
+        // SAFETY: by contract of this function.
+        unsafe {
+            match offer {
+                Offer::Small => self.fast.device.write_small(arena, &mut one),
+                Offer::Any => self.fast.device.write(arena, &mut one),
             }
         }
-        at
+        if one[0].result.is_err() {
+            self.fast.free(block.start);
+            return false;
+        }
+        self.table.set(slot, Place::Fast(block.start), self.arrive(1));
+        true
     }
 
+    /// Adds pages to the parts for the slow level. Those for which it has no room go to the fast
+    /// level, small or not.
+    ///
     /// # Safety
-    /// Only the caller uses the frames of the parts.
-    unsafe fn write_parts(&self, arena: Arena, parts: &mut Parts, batch: &mut [Io]) {
-        let (origins, ios) = parts.take();
-        if ios.is_empty() {
+    /// As for [`crate::Device::write`].
+    unsafe fn write_slow(
+        &self,
+        arena: Arena,
+        origin: Origin,
+        frames: &[Pfn],
+        parts: &mut Parts,
+        batch: &mut [Io],
+    ) {
+        let mut at = 0;
+        while at < frames.len() {
+            if parts.is_full() {
+                // SAFETY: by contract of this function, of all parts.
+                unsafe { self.make(Direction::Write, arena, batch, parts) };
+            }
+            let part = Origin { slot: origin.slot + at as u32, ..origin };
+            if let Some(run) = self.slow.take(Near::Last, frames.len() - at) {
+                let list = frames[at..at + run.len()].iter().copied().collect();
+                at += run.len();
+                parts.push(part, Io::new(run.start, list));
+                continue;
+            }
+            // SAFETY: as above.
+            let keeps = || unsafe { self.write_fast(arena, part.slot, frames[at], Offer::Any) };
+            if self.fast.is_at_limit() || !keeps() {
+                batch[origin.io].result = Err(IoError::Full);
+                return;
+            }
+            at += 1;
+        }
+    }
+
+    /// Makes the parts, those that were started as well, and waits for them.
+    ///
+    /// # Safety
+    /// As for [`crate::Device::finish`].
+    unsafe fn make(&self, direction: Direction, arena: Arena, batch: &mut [Io], parts: &mut Parts) {
+        if parts.ios.is_empty() {
             return;
         }
-        // SAFETY: by contract of this function.
-        unsafe { self.slow.device.write(arena, ios) };
-        for (origin, io) in origins.iter().zip(ios) {
-            let blocks = io.slot..io.slot + io.frames.len() as u32;
-            match io.result {
-                Ok(()) => {
-                    self.counts.slow_writes.fetch_add(blocks.len() as u64, Relaxed);
-                    for (slot, block) in (origin.slot..).zip(blocks) {
-                        self.table.set(slot, Place::Slow(block), self.now());
-                    }
+        let ios = &mut parts.ios;
+        match parts.started.take() {
+            // SAFETY: by contract of this function.
+            Some(started) => unsafe { self.slow.device.finish(arena, started, ios) },
+            // SAFETY: as above.
+            None => unsafe { self.slow.device.read_or_write(arena, direction, ios) },
+        }
+        self.settle(direction, parts, batch);
+    }
+
+    /// Passes the results of parts that are done on to the batch, and to the table.
+    fn settle(&self, direction: Direction, parts: &mut Parts, batch: &mut [Io]) {
+        parts.settle(|origin, block, pages, result| {
+            let slots = (origin.slot..).zip(block..block + pages);
+            match (result, direction) {
+                (Ok(()), Direction::Read) => {
+                    self.counts.slow_reads.fetch_add(pages.into(), Relaxed);
                 }
-                Err(error) => {
-                    blocks.for_each(|block| self.slow.free(block));
+                (Ok(()), Direction::Write) => {
+                    self.counts.slow_writes.fetch_add(pages.into(), Relaxed);
+                    slots.for_each(|(slot, block)| {
+                        self.table.set(slot, Place::Slow(block), self.now());
+                    });
+                }
+                (Err(error), Direction::Read) => batch[origin.io].result = Err(error),
+                (Err(error), Direction::Write) => {
                     batch[origin.io].result = Err(error);
+                    slots.for_each(|(_, block)| self.slow.free(block));
                 }
             }
-        }
+        });
+    }
+
+    /// Frees what slots whose write failed have taken: they are never read.
+    fn empty_failed(&self, info: &DeviceInfo, direction: Direction, arena: Arena, batch: &[Io]) {
+        let was_begun = |io: &&Io| admit(info, direction, arena, io).is_ok();
+        let failed = batch.iter().filter(|io| direction == Direction::Write && io.result.is_err());
+        failed.filter(was_begun).for_each(|io| self.empty(io));
     }
 
     /// Frees the contents of a transfer's slots before new ones are written.

@@ -103,13 +103,13 @@ impl Shared {
 }
 
 impl Writeback {
-    /// Allocates the memory of batches.
+    /// Reserves the memory of batches.
     ///
     /// # Errors
     /// The system's error number.
     pub(super) fn new(shared: Arc<Shared>) -> Result<Writeback, i32> {
+        // It takes memory in the first round: most processes write nothing back.
         let buffer = Mapping::new(BATCH * PAGE_SIZE)?;
-        buffer.populate(0, BATCH * PAGE_SIZE)?;
         let (moves, ios) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         Ok(Writeback { shared, buffer, moves, ios })
     }

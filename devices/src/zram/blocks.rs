@@ -11,7 +11,7 @@
 //! Each class has a list of dense and one of sparse blocks. Dense blocks are filled first, so that
 //! sparse ones become empty. A few empty blocks keep their memory (spare): pages swapped in and out
 //! are about as many, and freeing memory costs a TLB flush on all CPUs.
-//! Conservation: bare + spare + listed under a class + full = blocks.
+//! Conservation: fresh (never used) + bare + spare + listed under a class + full = blocks.
 //! Locks: the shard's lock protects it.
 
 use crate::array::{Array, Zeroable};
@@ -66,6 +66,9 @@ pub(crate) enum Freed {
 pub(crate) struct Blocks {
     blocks: Array<Block>,
     lists: IndexLists,
+    /// From this one on no block was ever used: they are bare, on no list, and their records take
+    /// no memory.
+    fresh: u32,
 }
 
 impl Blocks {
@@ -74,13 +77,16 @@ impl Blocks {
     /// # Errors
     /// The system's error number.
     pub(crate) fn new(count: u32) -> Result<Blocks, i32> {
-        let mut lists = IndexLists::new(LISTS, count as usize);
-        (0..count).for_each(|block| lists.push_back(BARE, block));
-        Ok(Blocks { blocks: Array::new(count as usize)?, lists })
+        let lists = IndexLists::new(LISTS, count as usize);
+        Ok(Blocks { blocks: Array::new(count as usize)?, lists, fresh: 0 })
     }
 
     /// The block for the next object of a class; `None` if all are in use.
-    pub(crate) fn find(&self, class: Class) -> Option<Found> {
+    pub(crate) fn find(&mut self, class: Class) -> Option<Found> {
+        if self.lists.is_empty(BARE) && (self.fresh as usize) < self.blocks.len() {
+            self.lists.push_back(BARE, self.fresh);
+            self.fresh += 1;
+        }
         let front = |list| self.lists.iter(list).next();
         let [dense, sparse] = lists_of(class);
         let ready = [dense, sparse, SPARE].into_iter().find_map(front);
@@ -139,14 +145,16 @@ impl Blocks {
                 assert_eq!(home[block as usize].replace(list), None, "{block} is on two lists");
             }
         }
-        for (block, home) in self.blocks.iter().zip(home) {
+        let (used, fresh) = home.split_at(self.fresh as usize);
+        assert!(fresh.iter().all(Option::is_none), "a fresh block is on no list");
+        for (block, home) in self.blocks.iter().zip(used.iter().copied()) {
             let bits: u32 = block.taken.iter().map(|word| word.count_ones()).sum();
             assert_eq!(bits, u32::from(block.used), "a block counts its objects");
             assert!(home == list_of(block), "a block is on the list that fits it");
         }
         assert!(self.lists.len(SPARE) <= SPARE_MAX);
         let objects = self.blocks.iter().map(|block| usize::from(block.used)).sum();
-        (objects, self.blocks.len() - self.lists.len(BARE) as usize)
+        (objects, (self.fresh - self.lists.len(BARE)) as usize)
     }
 }
 

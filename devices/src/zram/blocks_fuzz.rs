@@ -94,6 +94,7 @@ fn random_objects_match_a_set() {
 #[should_panic(expected = "freed twice")]
 fn an_object_is_freed_once() {
     let mut blocks = Blocks::new(1).unwrap();
+    assert_eq!(blocks.find(Class(3)), Some(Found::Bare(0)));
     let index = blocks.take(0, Class(3));
     blocks.free(0, Class(3), index);
     blocks.free(0, Class(3), index);

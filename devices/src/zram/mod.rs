@@ -19,6 +19,7 @@
 //! of the fork, and reads the slots that were not being written then. Codecs and locks may have
 //! been in use: the child creates its own codecs, and reading takes no lock.
 
+mod admission;
 mod blocks;
 #[cfg(test)]
 mod blocks_fuzz;
@@ -37,8 +38,9 @@ use crate::error::Reason;
 use crate::quota::{Lenders, Quota};
 use crate::spec::{Algorithm, Spec};
 use crate::transfer::admit;
+use admission::Admission;
 use codec::Codecs;
-use content::{Content, Corrupt, Object, Page};
+use content::{Content, Corrupt, Page};
 use highwater_platform::{DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn};
 use std::ptr::copy_nonoverlapping;
@@ -49,11 +51,15 @@ use store::Store;
 
 pub use sample::{Sample, Sampler};
 
+/// The largest object of [`Device::write_small`]: two pages take the memory of one.
+const SMALL_MAX: usize = PAGE_SIZE / 2;
+
 /// Compressed slots in memory.
 pub(crate) struct Zram {
     info: DeviceInfo,
     codecs: Codecs,
     slots: Arc<Slots>,
+    admission: Admission,
 }
 
 struct Slots {
@@ -64,10 +70,15 @@ struct Slots {
 
 impl Zram {
     /// Reserves address space; blocks get memory when they are used.
-    pub(crate) fn open(spec: &Spec, limit: Bytes, algorithm: Algorithm) -> Result<Zram, Reason> {
+    pub(crate) fn open(
+        spec: &Spec,
+        slots: u32,
+        limit: Bytes,
+        algorithm: Algorithm,
+    ) -> Result<Zram, Reason> {
         let info = DeviceInfo {
             name: spec.to_string(),
-            pages: spec.pages(),
+            pages: slots,
             latency: Latency::Synchronous,
             medium: Medium::SolidState,
             node: None,
@@ -79,7 +90,7 @@ impl Zram {
         let made = Slots::new(info.pages, limit, threads)
             .and_then(|slots| Ok((slots, Codecs::new(algorithm, threads)?)));
         let (slots, codecs) = made.map_err(|errno| Reason::from_errno("map memory", errno))?;
-        Ok(Zram { info, codecs, slots: Arc::new(slots) })
+        Ok(Zram { info, codecs, slots: Arc::new(slots), admission: Admission::new() })
     }
 
     /// # Safety
@@ -96,18 +107,39 @@ impl Zram {
 
     /// # Safety
     /// As for [`Device::read`].
-    unsafe fn write_one(&self, arena: Arena, io: &Io) -> Result<(), IoError> {
+    unsafe fn write_one(&self, arena: Arena, io: &Io, most: usize) -> Result<(), IoError> {
         admit(&self.info, Direction::Write, arena, io)?;
         let written = (io.slot..).zip(io.frames.iter()).try_for_each(|(slot, pfn)| {
             // SAFETY: the transfer was admitted, and the caller vouches for the frames.
             let page = unsafe { &*page(arena, pfn) };
-            self.slots.write(&self.codecs, slot, page)
+            self.write_page(slot, page, most)
         });
         if written.is_err() {
             // The transfer failed, so its slots are never read: free what some of them took.
             self.slots.clear(io.slot, io.frames.len() as u32);
         }
         written
+    }
+
+    /// Replaces the contents of a slot, if they take at most `most` bytes; after an error it is
+    /// empty.
+    fn write_page(&self, slot: u32, page: &Page, most: usize) -> Result<(), IoError> {
+        let Zram { slots, codecs, admission, .. } = self;
+        slots.clear(slot, 1);
+        let content = match same_word(page) {
+            Some(word) => slots.fill_slot(slot, word),
+            None if most < PAGE_SIZE && !admission.tries() => return Err(IoError::Full),
+            None => codecs.with(|codec| {
+                let bytes = codec.compress(page).unwrap_or(page);
+                let fits = bytes.len() <= most;
+                if most < PAGE_SIZE {
+                    admission.note(fits);
+                }
+                if fits { slots.keep(slot, bytes) } else { Err(IoError::Full) }
+            })?,
+        };
+        slots.table[slot as usize].store(content.pack(), Relaxed);
+        Ok(())
     }
 }
 
@@ -130,7 +162,14 @@ impl Device for Zram {
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
         for io in batch {
             // SAFETY: by contract of this function.
-            io.result = unsafe { self.write_one(arena, io) };
+            io.result = unsafe { self.write_one(arena, io, PAGE_SIZE) };
+        }
+    }
+
+    unsafe fn write_small(&self, arena: Arena, batch: &mut [Io]) {
+        for io in batch {
+            // SAFETY: by contract of this function.
+            io.result = unsafe { self.write_one(arena, io, SMALL_MAX) };
         }
     }
 
@@ -170,7 +209,8 @@ impl Device for Zram {
         let info = DeviceInfo { read_only: true, ..self.info.clone() };
         let codecs = self.codecs.for_reading();
         let codecs = codecs.expect("a child that cannot read its own memory cannot go on");
-        Box::new(Zram { info, codecs, slots: Arc::clone(&self.slots) })
+        let slots = Arc::clone(&self.slots);
+        Box::new(Zram { info, codecs, slots, admission: Admission::new() })
     }
 
     fn resident(&self) -> Bytes {
@@ -214,38 +254,22 @@ impl Slots {
         Ok(())
     }
 
-    /// Replaces the contents of a slot; after an error it is empty.
-    fn write(&self, codecs: &Codecs, slot: u32, page: &Page) -> Result<(), IoError> {
-        self.clear(slot, 1);
-        let content = match same_word(page) {
-            Some(word) => {
-                self.fill_slot(slot, word);
-                Content::Same
-            }
-            None => Content::Object(codecs.with(|codec| match codec.compress(page) {
-                Some(bytes) => self.keep(slot, bytes),
-                None => self.keep(slot, page),
-            })?),
-        };
-        self.table[slot as usize].store(content.pack(), Relaxed);
-        Ok(())
-    }
-
-    fn keep(&self, slot: u32, bytes: &[u8]) -> Result<Object, IoError> {
+    fn keep(&self, slot: u32, bytes: &[u8]) -> Result<Content, IoError> {
         let object = self.store.take(slot, bytes.len())?;
         let to = self.store.address(object);
         // SAFETY: an object of that length, just taken, that does not overlap frames and codecs.
         unsafe { copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-        Ok(object)
+        Ok(Content::Object(object))
     }
 
-    fn fill_slot(&self, slot: u32, word: u64) {
+    fn fill_slot(&self, slot: u32, word: u64) -> Content {
         let place = &self.words[slot as usize];
         // Most such pages are zeros, and entries that were never written take no memory.
         if place.load(Relaxed) != word {
             place.store(word, Relaxed);
         }
         self.store.tally(slot).same.fetch_add(1, Relaxed);
+        Content::Same
     }
 
     /// Frees the contents of slots.
@@ -297,7 +321,8 @@ mod tests {
     use super::*;
 
     fn zram(size: Bytes, algorithm: Algorithm) -> Zram {
-        Zram::open(&Spec::Zram { size, algorithm }, size, algorithm).unwrap()
+        let spec = Spec::Zram { size, algorithm };
+        Zram::open(&spec, spec.pages(), size, algorithm).unwrap()
     }
 
     fn text(seed: usize) -> Page {
@@ -307,8 +332,9 @@ mod tests {
     #[test]
     fn corrupt_bytes_are_an_error() {
         for algorithm in [Algorithm::Lz4, Algorithm::Zstd] {
-            let Zram { codecs, slots, .. } = zram(Bytes(1 << 20), algorithm);
-            slots.write(&codecs, 3, &text(0)).unwrap();
+            let zram = zram(Bytes(1 << 20), algorithm);
+            zram.write_page(3, &text(0), PAGE_SIZE).unwrap();
+            let Zram { codecs, slots, .. } = zram;
             let Content::Object(object) = Content::unpack(slots.table[3].load(Relaxed)) else {
                 panic!("text is an object")
             };
@@ -321,8 +347,10 @@ mod tests {
 
     #[test]
     fn empty_blocks_free_their_memory() {
-        let Zram { codecs, slots, .. } = zram(Bytes(8 << 20), Algorithm::Lz4);
-        (0..4000).for_each(|slot| slots.write(&codecs, slot, &text(slot as usize)).unwrap());
+        let zram = zram(Bytes(8 << 20), Algorithm::Lz4);
+        let write = |slot| zram.write_page(slot, &text(slot as usize), PAGE_SIZE).unwrap();
+        (0..4000).for_each(write);
+        let slots = &zram.slots;
         let len = slots.store.limit().0 as usize;
         let resident = || {
             let mut held = vec![0u8; len / PAGE_SIZE];
@@ -351,6 +379,26 @@ mod tests {
                 other[at] ^= 1;
                 assert_eq!(same_word(&other), None, "byte {at} differs");
             }
+        }
+    }
+
+    #[test]
+    fn pages_that_are_to_be_small_and_are_not_are_refused() {
+        for algorithm in [Algorithm::Lz4, Algorithm::Zstd] {
+            let zram = zram(Bytes(1 << 20), algorithm);
+            let mut random = highwater_units::Prng::new(1);
+            let noise: Page = std::array::from_fn(|_| random.next_u64() as u8);
+            for (slot, page, most, expected) in [
+                (0, &text(0), SMALL_MAX, Ok(())),
+                (1, &[9; PAGE_SIZE], SMALL_MAX, Ok(())),
+                (2, &noise, PAGE_SIZE, Ok(())),
+                (2, &noise, SMALL_MAX, Err(IoError::Full)),
+                (0, &noise, SMALL_MAX, Err(IoError::Full)),
+            ] {
+                assert_eq!(zram.write_page(slot, page, most), expected, "{algorithm:?}, {slot}");
+            }
+            let held = zram.compression().unwrap();
+            assert_eq!((held.pages, held.same_filled), (1, 1), "a refused slot is empty");
         }
     }
 }

@@ -61,13 +61,13 @@ impl Drop for Frames {
     }
 }
 
-/// A page by its seed: of one word, incompressible, or compressible.
+/// A page by its seed: of one word, incompressible, or compressible to less than half.
 fn word_of(seed: u64, word: usize) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     match seed % 4 {
         0 => seed.wrapping_mul(ODD),
         1 => (seed ^ (word as u64) << 32).wrapping_mul(ODD).rotate_left(29).wrapping_mul(ODD),
-        _ => seed.wrapping_mul(ODD) ^ word as u64,
+        _ => seed.wrapping_mul(ODD) ^ (word / 8) as u64,
     }
 }
 

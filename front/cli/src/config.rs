@@ -255,7 +255,7 @@ impl Setting {
             "paged" => options::memory(Given { paged: value, ..none }).map(drop),
             "memory-per-process" => options::memory(Given { per_process: value, ..none }).map(drop),
             "memory-max" => options::size_of("--memory-max", value.unwrap_or_default()).map(drop),
-            "swap" => swap::devices(&self.values).map(drop),
+            "swap" => swap::devices(&self.values, None).map(drop),
             "report" => Format::of(Path::new(value.unwrap_or_default())).map(drop),
             _ => Ok(()),
         };

@@ -66,7 +66,7 @@ fn library() -> Item {
 
 /// The devices given, or the default one. An invalid specification is wrong usage.
 fn swap_items(given: &[String]) -> Result<Vec<Item>, Refusal> {
-    match swap::devices(given) {
+    match swap::devices(given, None) {
         Ok(areas) => Ok(areas.iter().map(swap_item).collect()),
         Err(refusal) if given.is_empty() => Ok(vec![Item::refused("swap", &refusal)]),
         Err(refusal) => Err(refusal),

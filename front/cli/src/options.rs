@@ -36,6 +36,12 @@ impl Memory {
     pub(crate) fn budget(&self) -> Bytes {
         self.shared.map_or(self.alone, |shared| shared.limit)
     }
+
+    /// The most that compressed pages may ever take of it, half; `None`: they would come on top.
+    pub(crate) fn compressed_most(&self) -> Option<Bytes> {
+        let counts = |shared: &Shared| shared.scope == Scope::Everything;
+        self.shared.filter(counts).map(|shared| Bytes::of_pages(shared.limit_max.pages() / 2))
+    }
 }
 
 /// Memory that all processes of a run share.

@@ -245,7 +245,7 @@ pub(crate) struct Tiers {
     pub(crate) writeback_failures: u64,
     /// Read from slow levels.
     pub(crate) slow_read_bytes: u64,
-    /// Pages written to the slow level directly because the fast one was full.
+    /// Pages written to the slow level directly: the fast one was full, or they hardly compress.
     pub(crate) slow_write_bytes: u64,
 }
 

@@ -113,7 +113,7 @@ pub(crate) struct Run {
     /// and zram:, or tier:FAST+SLOW, such as tier:zram:1G+dir:/var/tmp:8G, where cold pages move on
     /// from the fast device to the slow one. May end in ,priority=N (0 to 65535, higher first) or
     /// ,rotational=0|1. May be repeated. With --memory, SIZE is for all processes together
-    /// [default: a directory for temporary files]
+    /// [default: a directory for temporary files, with --memory behind compressed memory]
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
     /// Whether swap files (dir: and file:) are encrypted and authenticated: on, or off. Pages on a
@@ -280,7 +280,7 @@ impl Run {
             faults::decide(self.faults, self.system_calls, machine::permitted())?;
         let requirements = machine::requirements(self.mapping, system_calls);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
-        let swap = swap::devices(&self.swap)?;
+        let swap = swap::devices(&self.swap, memory.compressed_most())?;
         swap.iter().try_for_each(|area| swap::try_open(area, self.seal))?;
         self.refuse_taken_name(None)?;
         let metrics = self.metrics.map(Port::open).transpose()?;

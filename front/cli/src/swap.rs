@@ -2,21 +2,23 @@
 //! starts.
 
 use crate::Refusal;
-use highwater_devices::{Area, Injection, Reason, RemoteOptions, Seal, Server, Spec};
+use highwater_devices::{Algorithm, Area, Injection, Reason, RemoteOptions, Seal, Server, Spec};
 use highwater_session::{SWAP_LEVELS_MAX, default_swap, is_in_memory};
+use highwater_units::Bytes;
 use std::path::{Path, PathBuf, absolute};
 
 /// The variable that lets a test give `flaky:` devices.
 const ALLOWED: &str = "HIGHWATER_TEST_FLAKY_SWAP";
 
-/// The devices given, or the default one. Paths become absolute, because programs change directory;
-/// names of servers become addresses, which no thread of the manager could look up.
-pub(crate) fn devices(given: &[String]) -> Result<Vec<Area>, Refusal> {
+/// The devices given, or the default one: a file, behind as much compressed memory as `compressed`
+/// says. Paths become absolute, because programs change directory; names of servers become
+/// addresses, which no thread of the manager could look up.
+pub(crate) fn devices(given: &[String], compressed: Option<Bytes>) -> Result<Vec<Area>, Refusal> {
     if given.is_empty() {
         let remedy = "name a directory on a disk (--swap dir:PATH:8G; in a container that of a \
             volume), or swap to compressed memory (--swap zram:1G)";
-        let area = default_swap().map(Area::new).map_err(|what| Refusal::new(what, remedy))?;
-        return Ok(vec![area]);
+        let disk = default_swap().map_err(|what| Refusal::new(what, remedy))?;
+        return Ok(vec![Area::new(behind_compressed(disk, compressed))]);
     }
     let areas: Result<Vec<Area>, _> = given.iter().map(|text| device(text, "--swap ")).collect();
     let areas = areas?;
@@ -25,6 +27,17 @@ pub(crate) fn devices(given: &[String]) -> Result<Vec<Area>, Refusal> {
         return Err(Refusal::new(what, format!("give {SWAP_LEVELS_MAX}; a tier counts as two")));
     }
     Ok(areas)
+}
+
+/// A device behind compressed memory, if there is to be some.
+fn behind_compressed(slow: Spec, compressed: Option<Bytes>) -> Spec {
+    match compressed {
+        None => slow,
+        Some(size) => {
+            let fast = Box::new(Spec::Zram { size, algorithm: Algorithm::default() });
+            Spec::Tier { fast, slow: Box::new(slow) }
+        }
+    }
 }
 
 /// A directory of swap files that is in memory, which they are to save.
@@ -168,7 +181,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_is_refused_with_the_known_ones() {
-        let refusal = devices(&["tape:1G".to_owned()]).unwrap_err();
+        let refusal = devices(&["tape:1G".to_owned()], None).unwrap_err();
         assert!(refusal.what().contains("tape") && refusal.what().contains("dir:PATH:SIZE"));
     }
 
@@ -190,10 +203,20 @@ mod tests {
     fn tiers_have_two_levels_and_all_have_sixteen() {
         let tier = "tier:ram:1M+dir:somewhere:2M";
         let given = ["zram:3M".to_owned(), tier.to_owned()];
-        assert_eq!(levels(&devices(&given).unwrap()), [768, 256, 512]);
-        assert_eq!(devices(&[tier; 8].map(str::to_owned)).unwrap().len(), 8);
-        let refusal = devices(&[tier; 9].map(str::to_owned)).unwrap_err();
+        assert_eq!(levels(&devices(&given, None).unwrap()), [768, 256, 512]);
+        assert_eq!(devices(&[tier; 8].map(str::to_owned), None).unwrap().len(), 8);
+        let refusal = devices(&[tier; 9].map(str::to_owned), None).unwrap_err();
         assert_eq!(refusal.what(), "9 swap devices are too many");
+    }
+
+    #[test]
+    fn the_default_file_is_behind_compressed_memory_that_counts() {
+        let size = Bytes(64 << 20);
+        let text = |compressed| devices(&[], compressed).unwrap()[0].spec.to_string();
+        let (alone, behind) = (text(None), text(Some(size)));
+        assert!(alone.starts_with("dir:"), "{alone}");
+        assert_eq!(behind, format!("tier:zram:64M:lz4+{alone}"));
+        assert_eq!(Area::parse(&behind).unwrap().spec.to_string(), behind);
     }
 
     #[test]
@@ -205,16 +228,20 @@ mod tests {
             ("tier:ram:1M+redis:127.0.0.1:1:1M", true),
             ("nbd:127.0.0.1:1/a:4M", true),
         ] {
-            assert_eq!(leave_memory(&devices(&[text.to_owned()]).unwrap()), expected, "{text}");
+            assert_eq!(
+                leave_memory(&devices(&[text.to_owned()], None).unwrap()),
+                expected,
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn paths_become_absolute() {
-        let found = devices(&["dir:somewhere:1M".to_owned()]).unwrap();
+        let found = devices(&["dir:somewhere:1M".to_owned()], None).unwrap();
         let expected = std::env::current_dir().unwrap().join("somewhere");
         assert!(matches!(&found[0].spec, Spec::Dir { path, .. } if *path == expected));
-        let found = devices(&["tier:ram:1M+dir:somewhere:1M".to_owned()]).unwrap();
+        let found = devices(&["tier:ram:1M+dir:somewhere:1M".to_owned()], None).unwrap();
         let Spec::Tier { slow, .. } = &found[0].spec else { panic!("{found:?}") };
         assert!(matches!(&**slow, Spec::Dir { path, .. } if *path == expected));
     }
