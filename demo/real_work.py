@@ -5,8 +5,9 @@
                       [--seconds N] [--json]
 
 Each program runs without a limit, then within 128 MiB: with the kernel's swap in a cgroup
-(kernel_swap.sh) and under `highwater run`, each on zram and on disk. `--beside` adds the columns
-of another build. What the program computes must be equal each time.
+(kernel_swap.sh) and under `highwater run`, each on zram and on disk; beside the disk also with the
+devices that Highwater takes without --swap, compressed memory before that disk. `--beside` adds the
+columns of another build. What the program computes must be equal each time.
 
 The kernel's pages in and out, and its reads and writes of the disk, are the machine's during the
 run; all else is the program's. Needs root for the kernel's columns.
@@ -48,11 +49,14 @@ class Column:
             script = str(HERE / "kernel_swap.sh")
             return [script, self.swap, str(LIMIT_MIB), str(SWAP_MIB), str(work)]
         if self.kind == "highwater":
-            # The kernel's zram is not in its limit, either: --paged leaves it out.
-            on_disk = self.swap == "disk"
-            limit, device = ("--memory", f"dir:{work}") if on_disk else ("--paged", "zram")
-            line = [self.binary, "run", "--quiet", limit, f"{LIMIT_MIB}M"]
-            line += ["--swap", f"{device}:{SWAP_MIB}M", "--report", str(work / "report.json")]
+            limit, swap = {
+                # The kernel's zram is not in its limit, either: --paged leaves it out.
+                "zram": ("--paged", ["--swap", f"zram:{SWAP_MIB}M"]),
+                "disk": ("--memory", ["--swap", f"dir:{work}:{SWAP_MIB}M"]),
+                "default": ("--memory", []),
+            }[self.swap]
+            line = ["env", f"TMPDIR={work}", self.binary, "run", "--quiet"]
+            line += [limit, f"{LIMIT_MIB}M", *swap, "--report", str(work / "report.json")]
             return [*line, "--"]
         return []
 
@@ -64,6 +68,8 @@ def columns(options):
         found.append(Column(f"ours {swap}", "highwater", swap, options.ours))
         if options.beside:
             found.append(Column(f"beside {swap}", "highwater", swap, options.beside))
+        if swap == "disk":
+            found.append(Column("ours default", "highwater", "default", options.ours))
     return found
 
 

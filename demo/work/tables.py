@@ -1,6 +1,8 @@
 """The tables of real_work.py."""
 
 WIDTH = 13
+# Our columns, and the kernel's beside which each is.
+RATIOS = {"ours zram": "kernel zram", "ours disk": "kernel disk", "ours default": "kernel disk"}
 
 
 def show(everything, titles):
@@ -12,15 +14,15 @@ def show(everything, titles):
 
 
 def show_seconds(everything, titles):
-    ratios = [swap for swap in ("zram", "disk") if f"ours {swap}" in titles]
-    heads = [*titles, *(f"ratio {swap}" for swap in ratios)]
+    ratios = [title for title in RATIOS if title in titles]
+    heads = [*titles, *(title.replace("ours", "ratio") for title in ratios)]
     print(f"{'seconds':42}" + "".join(f"{head:>{WIDTH}}" for head in heads))
     for results in everything:
         first = next(iter(results.values()))
         for number, phase in enumerate(first.get("phases", [])):
             seconds = {title: of_phase(results[title], number) for title in titles}
             cells = [text(seconds[title], 2) for title in titles]
-            cells += [ratio(seconds, swap) for swap in ratios]
+            cells += [ratio(seconds[ours], seconds[RATIOS[ours]]) for ours in ratios]
             name = ": ".join(filter(None, (first["program"], phase["phase"])))
             print(f"{name:42}" + "".join(f"{cell:>{WIDTH}}" for cell in cells))
     print("ratio: ours to the kernel's")
@@ -30,8 +32,7 @@ def of_phase(result, number):
     return result["phases"][number]["seconds"] if "phases" in result else None
 
 
-def ratio(seconds, swap):
-    ours, kernel = seconds[f"ours {swap}"], seconds[f"kernel {swap}"]
+def ratio(ours, kernel):
     return text(ours / kernel if ours and kernel else None, 2)
 
 

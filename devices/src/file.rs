@@ -255,7 +255,7 @@ impl Device for FileDevice {
         let _ = self.file.set_len(0).and_then(|()| self.file.set_len(self.info.size().0));
     }
 
-    fn is_scarce(&self) -> bool {
+    fn is_scarce(&self, _slot: u32) -> bool {
         self.quota.is_scarce()
     }
 

@@ -83,8 +83,8 @@ impl Device for Part {
         self.whole.discard(self.first + slot, pages);
     }
 
-    fn is_scarce(&self) -> bool {
-        self.whole.is_scarce()
+    fn is_scarce(&self, slot: u32) -> bool {
+        self.whole.is_scarce(self.first + slot)
     }
 
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {

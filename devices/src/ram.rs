@@ -131,7 +131,7 @@ impl Device for Ram {
         self.store.vacate();
     }
 
-    fn is_scarce(&self) -> bool {
+    fn is_scarce(&self, _slot: u32) -> bool {
         self.quota.is_scarce()
     }
 

@@ -113,6 +113,16 @@ fn nothing_moves_during_a_pause() {
     when(&*device, |now| now.written_back > 0);
 }
 
+#[test]
+fn room_in_memory_is_wanted_and_room_on_the_disk_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, frames) = (tier("zram", dir.path()), Frames::new(1));
+    put(&*device, &frames, 0, seed_of(0, SMALL));
+    put(&*device, &frames, 1, seed_of(1, RANDOM));
+    let scarce = [0, 1, 2].map(|slot| device.is_scarce(slot));
+    assert_eq!(scarce, [true, false, false], "compressed, on the disk, empty");
+}
+
 /// Pages that take no memory stay in the fast level.
 #[test]
 fn pages_of_one_word_are_not_written_back() {

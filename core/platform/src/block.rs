@@ -198,9 +198,10 @@ pub trait Block {
         Ok(())
     }
 
-    /// Whether little room is left on a device for reasons that the manager cannot count: other
-    /// managers use it, too. Clean pages then give up their slots. A fault asks.
-    fn is_scarce(&self, _device: u8) -> bool {
+    /// Whether the room that a slot takes on a device is wanted for other pages, for reasons that the
+    /// manager cannot count: other managers use the device, too, or it has the slot in memory. A
+    /// clean page then gives up its slot. A fault asks.
+    fn is_scarce(&self, _device: u8, _slot: u32) -> bool {
         false
     }
 

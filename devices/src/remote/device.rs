@@ -292,7 +292,7 @@ impl<S: Store> Device for Remote<S> {
         }
     }
 
-    fn is_scarce(&self) -> bool {
+    fn is_scarce(&self, _slot: u32) -> bool {
         self.quota.is_scarce()
     }
 

@@ -380,7 +380,7 @@ impl Device for Replicated {
         shared.map_err(|errno| Reason::from_errno("map memory", errno))
     }
 
-    fn is_scarce(&self) -> bool {
+    fn is_scarce(&self, _slot: u32) -> bool {
         self.quota.is_scarce()
     }
 

@@ -50,6 +50,7 @@ use highwater_units::Bytes;
 use shared::Shared;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use table::Place;
 pub(crate) use worker::Body;
 use worker::Worker;
 
@@ -154,8 +155,13 @@ impl Device for Tier {
         }
     }
 
-    fn is_scarce(&self) -> bool {
-        self.shared.slow.device.is_scarce()
+    /// Memory is always wanted: a page that was read from the fast level would be there twice.
+    fn is_scarce(&self, slot: u32) -> bool {
+        match self.shared.table.place(slot) {
+            Place::Fast(_) => true,
+            Place::Slow(block) => self.shared.slow.device.is_scarce(block),
+            Place::Empty => false,
+        }
     }
 
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason> {

@@ -100,6 +100,11 @@ impl Table {
         place(word)
     }
 
+    /// The place of a slot's page now. It may move on at once.
+    pub(super) fn place(&self, slot: u32) -> Place {
+        place(self.word(slot).load(Relaxed))
+    }
+
     /// Ends a reader's pin.
     pub(super) fn unpin(&self, slot: u32) {
         self.word(slot).fetch_sub(PIN, Release);

@@ -186,7 +186,7 @@ impl Device for Zram {
         self.slots.store.quota.get().into_iter().for_each(Quota::put_spare);
     }
 
-    fn is_scarce(&self) -> bool {
+    fn is_scarce(&self, _slot: u32) -> bool {
         self.slots.store.quota.get().is_some_and(Quota::is_scarce)
     }
 

@@ -185,10 +185,10 @@ impl Devices {
         self.with(device, |device| device.sync()).unwrap_or(Ok(()))
     }
 
-    /// Whether other processes use most of the room of a device.
-    pub fn is_scarce(&self, device: u8) -> bool {
+    /// Whether the room that a slot takes is wanted for other pages.
+    pub fn is_scarce(&self, device: u8, slot: u32) -> bool {
         let place = self.fixed.get(usize::from(device));
-        place.and_then(OnceLock::get).is_some_and(|device| device.is_scarce())
+        place.and_then(OnceLock::get).is_some_and(|device| device.is_scarce(slot))
     }
 
     /// Frees the contents of a slot.

@@ -35,8 +35,8 @@ impl Block for Uffd {
         self.devices.sync(device)
     }
 
-    fn is_scarce(&self, device: u8) -> bool {
-        self.devices.is_scarce(device)
+    fn is_scarce(&self, device: u8, slot: u32) -> bool {
+        self.devices.is_scarce(device, slot)
     }
 
     fn vacate(&self, device: u8) {

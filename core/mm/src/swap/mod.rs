@@ -275,7 +275,8 @@ impl<P: Platform> Swap<P> {
     /// Whether a clean page should keep its slot: a write costs more than the slot, and slots are
     /// not scarce.
     pub fn retains(&self, platform: &P, slot: Slot) -> bool {
-        self.device(slot).keeps_clean(platform.recency()) && !platform.is_scarce(slot.device)
+        self.device(slot).keeps_clean(platform.recency())
+            && !platform.is_scarce(slot.device, slot.index)
     }
 
     /// Whether the device of a slot answers at memory speed.

@@ -35,7 +35,8 @@ pub(crate) enum Swap {
     Ram,
     /// Compressed memory, by the algorithm of this name.
     Zram(&'static str),
-    /// A tier: compressed memory of this many bytes before the directory.
+    /// A tier: memory of this many bytes before the directory. Pages of these programs do not
+    /// compress, and would pass by a level that compresses.
     Tier(u64),
     /// A directory on the tests' disk.
     Dir,
@@ -167,7 +168,7 @@ impl Place {
         let swap = match limits.swap {
             Swap::Ram => format!("ram:{}", limits.swap_size),
             Swap::Zram(algorithm) => format!("zram:{}:{algorithm}", limits.swap_size),
-            Swap::Tier(fast) => format!("tier:zram:{fast}+{dir}"),
+            Swap::Tier(fast) => format!("tier:ram:{fast}+{dir}"),
             Swap::Dir => dir,
             Swap::Flaky(faults) => format!("flaky:{faults}+{dir}"),
             Swap::FlakyReplicas(faults) => {
