@@ -1,6 +1,6 @@
 """The tables of real_work.py."""
 
-WIDTH = 13
+WIDTH = 15
 # Our columns, and the kernel's beside which each is.
 RATIOS = {"ours zram": "kernel zram", "ours disk": "kernel disk", "ours default": "kernel disk"}
 

@@ -126,8 +126,8 @@ pub trait Device: Send + Sync {
     /// The system is out of memory.
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason>;
 
-    /// Whether the room that a slot takes is wanted for other pages: most of what devices of several
-    /// processes share is in use.
+    /// Whether the room that a slot takes is wanted for other pages: most of what devices of
+    /// several processes share is in use.
     fn is_scarce(&self, slot: u32) -> bool {
         self.inner().is_some_and(|inner| inner.is_scarce(slot))
     }

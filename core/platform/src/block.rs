@@ -198,9 +198,9 @@ pub trait Block {
         Ok(())
     }
 
-    /// Whether the room that a slot takes on a device is wanted for other pages, for reasons that the
-    /// manager cannot count: other managers use the device, too, or it has the slot in memory. A
-    /// clean page then gives up its slot. A fault asks.
+    /// Whether the room that a slot takes on a device is wanted for other pages, for reasons that
+    /// the manager cannot count: other managers use the device, too, or it has the slot in memory.
+    /// A clean page then gives up its slot. A fault asks.
     fn is_scarce(&self, _device: u8, _slot: u32) -> bool {
         false
     }
