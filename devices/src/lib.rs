@@ -45,6 +45,7 @@ mod error;
 mod existing;
 mod file;
 mod flaky;
+mod flights;
 mod open;
 mod own_area;
 mod part;

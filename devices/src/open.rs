@@ -15,9 +15,8 @@ use crate::tier::Tier;
 use crate::zram::Zram;
 use std::sync::Arc;
 
-/// Slots of a compressing level for each page of its size: its memory is to be the limit. A tier
-/// has no more slots for that, since pages may not compress so well.
-const TIER_SLOTS_PER_PAGE: u64 = 8;
+/// Blocks of a compressing level for each page of its size: so many that its memory runs out first.
+const TIER_BLOCKS_PER_PAGE: u64 = 8;
 
 /// How files and servers are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,8 +88,8 @@ pub fn open_wrapped(
         Spec::Tier { fast, slow } => {
             let fast = match &**fast {
                 Spec::Zram { size, algorithm } => {
-                    let slots = u32::try_from(size.pages() * TIER_SLOTS_PER_PAGE);
-                    Zram::open(fast, slots.unwrap_or(u32::MAX), *size, *algorithm).map(boxed)
+                    let blocks = u32::try_from(size.pages() * TIER_BLOCKS_PER_PAGE);
+                    Zram::open(fast, blocks.unwrap_or(u32::MAX), *size, *algorithm).map(boxed)
                 }
                 fast => open_wrapped(fast, options, wrap).map_err(|error| error.reason),
             };

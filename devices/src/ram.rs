@@ -147,7 +147,10 @@ impl Device for Ram {
     }
 
     fn resident(&self) -> Bytes {
-        Bytes::of_pages(self.store.pages.load(Relaxed))
+        match self.info.read_only {
+            true => Bytes(0),
+            false => Bytes::of_pages(self.store.pages.load(Relaxed)),
+        }
     }
 }
 

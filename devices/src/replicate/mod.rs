@@ -27,6 +27,7 @@ mod replicate_fuzz;
 use crate::arena::Arena;
 use crate::device::Device;
 use crate::error::Reason;
+use crate::flights::Flights;
 use crate::pool::Started;
 use crate::quota::{Lenders, SlotQuota};
 use crate::remote::LOST;
@@ -35,7 +36,7 @@ use crate::slot_set::SlotSet;
 use crate::standby::{Standby, Standing};
 use crate::transfer::admit;
 use choice::{FAILED_NANOS, Pace, choose, written};
-use flight::{Flight, Flights};
+use flight::Flight;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError, Latency};
 use highwater_units::{Bytes, FrameList};
 use std::os::fd::RawFd;
@@ -54,7 +55,7 @@ pub(crate) struct Replicated {
     info: DeviceInfo,
     replicas: [Replica; 2],
     quota: SlotQuota,
-    flights: Flights,
+    flights: Flights<Flight>,
     altered: AtomicBool,
     /// Reads so far.
     reads: AtomicU64,

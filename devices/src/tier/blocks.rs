@@ -11,7 +11,7 @@ use std::ops::Range;
 
 const BITS: usize = u64::BITS as usize;
 
-/// So many blocks are never too many to spread runs over.
+/// Up to so many blocks, runs do not begin again at the first one.
 const SPREAD_MIN: u32 = 256;
 
 // SAFETY: every bit pattern is a value.

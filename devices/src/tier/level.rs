@@ -36,9 +36,9 @@ impl Level {
         Level { device, pages: self.pages, most: AtomicU64::new(u64::MAX), blocks }
     }
 
-    /// The number of blocks.
-    pub(super) fn pages(&self) -> u32 {
-        self.pages
+    /// The most memory that its contents can take.
+    pub(super) fn capacity(&self) -> Bytes {
+        self.memory().1
     }
 
     /// Takes up to `most` adjacent blocks. `None` if all are taken.

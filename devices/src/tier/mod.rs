@@ -16,10 +16,10 @@
 //! between a caller and the worker, so neither waits for the other; except that a caller that
 //! overwrites a slot waits while the worker copies the page out of the fast level.
 //!
-//! The tier has the slots of both levels. If the fast level compresses, its slots assume a
-//! compression ratio, and it takes pages that compress to half or less. Others go to the slow
-//! level, and to the fast one once that is full; a page for which neither has room is refused with
-//! `Full`.
+//! The tier has the slots of both levels' specifications. A fast level that compresses takes pages
+//! that compress to half or less, and has so many blocks that its memory is the limit. Other pages
+//! go to the slow level, and to the fast one once that is full; a page for which neither has room
+//! is refused with `Full`.
 //!
 //! A fork copies the process's memory page by page while other threads run: the worker could change
 //! table and fast level in between. So it is paused around the fork ([`Device::pause`]). After it
@@ -51,6 +51,7 @@ use shared::Shared;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use table::Place;
+use transfer::Request;
 pub(crate) use worker::Body;
 use worker::Worker;
 
@@ -70,8 +71,8 @@ impl Tier {
         fast: Box<dyn Device>,
         slow: Box<dyn Device>,
     ) -> Result<Tier, Reason> {
-        // The slow level has a queue. And a clean page should keep its slot: writing it again may
-        // be slow.
+        // The slow level has a queue. And a clean page should keep its slot there: writing it again
+        // may be slow.
         let latency = Latency::Asynchronous;
         let info = DeviceInfo { name, pages, latency, ..fast.info() };
         let shared = Shared::new(pages, fast, slow);
@@ -79,6 +80,10 @@ impl Tier {
         let worker = Worker::new(&shared)
             .map_err(|error| Reason::from_io("map memory to write pages back", &error))?;
         Ok(Tier { info, shared, worker: Some(worker) })
+    }
+
+    fn request(&self, direction: Direction, arena: Arena) -> Request<'_> {
+        Request { info: &self.info, direction, arena }
     }
 
     fn wake_if_high(&self) {
@@ -99,12 +104,12 @@ impl Device for Tier {
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
         // SAFETY: by contract of this function.
-        unsafe { self.shared.read_or_write(&self.info, Direction::Read, arena, batch) };
+        unsafe { self.shared.read_or_write(self.request(Direction::Read, arena), batch) };
     }
 
     unsafe fn write(&self, arena: Arena, batch: &mut [Io]) {
         // SAFETY: by contract of this function.
-        unsafe { self.shared.read_or_write(&self.info, Direction::Write, arena, batch) };
+        unsafe { self.shared.read_or_write(self.request(Direction::Write, arena), batch) };
         self.wake_if_high();
     }
 
@@ -120,7 +125,7 @@ impl Device for Tier {
             return None;
         };
         // SAFETY: as above.
-        unsafe { self.shared.start(&self.info, direction, arena, batch, &mut parts) };
+        unsafe { self.shared.start(self.request(direction, arena), batch, &mut parts) };
         if direction == Direction::Write {
             self.wake_if_high();
         }
@@ -144,7 +149,7 @@ impl Device for Tier {
     unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {
         let mut parts = self.shared.flights.back(started.index);
         // SAFETY: by contract of this function.
-        unsafe { self.shared.finish(&self.info, started.direction, arena, batch, &mut parts) };
+        unsafe { self.shared.finish(self.request(started.direction, arena), batch, &mut parts) };
     }
 
     fn discard(&self, slot: u32, pages: u32) {
@@ -155,10 +160,11 @@ impl Device for Tier {
         }
     }
 
-    /// Memory is always wanted: a page that was read from the fast level would be there twice.
+    /// Memory is always wanted: a page that was read from the fast level would be there twice. A
+    /// forked child frees none of its parent's.
     fn is_scarce(&self, slot: u32) -> bool {
         match self.shared.table.place(slot) {
-            Place::Fast(_) => true,
+            Place::Fast(_) => !self.info.read_only,
             Place::Slow(block) => self.shared.slow.device.is_scarce(block),
             Place::Empty => false,
         }

@@ -1,21 +1,12 @@
 //! The parts of a caller's batch that go to the slow level, until they are done.
-//!
-//! Locks: none ([`Places`]). Batches that are finished later leave some places to those that are
-//! waited for: a thread that waits for a place never has another one that it must give back first.
 
-use crate::busy::PLACES;
-use crate::places::{Places, Taken};
+use crate::flights::Flight;
 use crate::pool::Started;
 use highwater_platform::{Io, IoError};
 use highwater_units::{IoFrames, Pfn};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The most parts of a batch in flight together.
 const PARTS: usize = 32;
-/// Places for batches that are finished later.
-const LATER_MAX: usize = PLACES - 8;
-/// Memory of a place.
-const BYTES: usize = PARTS * (size_of::<Io>() + size_of::<Origin>());
 
 /// The slots of a part.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +17,19 @@ pub(super) struct Origin {
     pub(super) slot: u32,
 }
 
+impl Origin {
+    /// That of the page so many pages behind.
+    pub(super) fn after(self, pages: usize) -> Origin {
+        Origin { slot: self.slot + pages as u32, ..self }
+    }
+}
+
 /// Parts for the slow level.
 #[derive(Default)]
 pub(super) struct Parts {
     pub(super) ios: Vec<Io>,
     pub(super) origins: Vec<Origin>,
-    /// They are under way.
+    /// The batch of `ios`, once it is started.
     pub(super) started: Option<Started>,
 }
 
@@ -46,13 +44,13 @@ impl Parts {
     }
 
     /// Adds a page to the last part if it is adjacent; returns whether it was.
-    pub(super) fn extend(&mut self, origin: usize, block: u32, pfn: Pfn) -> bool {
+    pub(super) fn extend(&mut self, io: usize, block: u32, pfn: Pfn) -> bool {
         let Some((Io { slot, frames: IoFrames::List(list), .. }, from)) =
             self.ios.last_mut().zip(self.origins.last())
         else {
             return false;
         };
-        let follows = from.io == origin && *slot + list.len() as u32 == block && !list.is_full();
+        let follows = from.io == io && *slot + list.len() as u32 == block && !list.is_full();
         if follows {
             list.push(pfn);
         }
@@ -68,45 +66,14 @@ impl Parts {
     }
 }
 
-/// The places of a tier.
-pub(super) struct Flights {
-    places: Places<Parts>,
-    made: AtomicU64,
-}
+impl Flight for Parts {
+    const BYTES: usize = PARTS * (size_of::<Io>() + size_of::<Origin>());
 
-impl Flights {
-    pub(super) fn new() -> Flights {
-        Flights { places: Places::new(), made: AtomicU64::new(0) }
-    }
-
-    /// A place for a batch that is waited for.
-    pub(super) fn take(&self) -> Taken<'_, Parts> {
-        self.furnished(self.places.take())
-    }
-
-    /// A place for a batch that is finished later; `None`: all are taken.
-    pub(super) fn take_for_later(&self) -> Option<Taken<'_, Parts>> {
-        self.places.try_take(LATER_MAX).map(|taken| self.furnished(taken))
-    }
-
-    /// The place that was left under this number.
-    pub(super) fn back(&self, index: u32) -> Taken<'_, Parts> {
-        self.places.back(index)
-    }
-
-    /// Memory of all places that were used.
-    pub(super) fn bytes(&self) -> u64 {
-        self.made.load(Relaxed) * BYTES as u64
-    }
-
-    fn furnished<'a>(&self, mut taken: Taken<'a, Parts>) -> Taken<'a, Parts> {
-        assert!(taken.ios.is_empty() && taken.started.is_none(), "all parts were settled");
-        if taken.ios.capacity() == 0 {
-            // Once in the life of a place: a batch allocates nothing.
-            self.made.fetch_add(1, Relaxed);
-            taken.ios.reserve_exact(PARTS);
-            taken.origins.reserve_exact(PARTS);
-        }
-        taken
+    fn furnish(&mut self) -> bool {
+        assert!(self.ios.is_empty() && self.started.is_none(), "all parts were settled");
+        let is_new = self.ios.capacity() == 0;
+        self.ios.reserve_exact(PARTS);
+        self.origins.reserve_exact(PARTS);
+        is_new
     }
 }

@@ -1,25 +1,28 @@
 //! The state that the callers of a tier share with its worker.
 
 use crate::device::Device;
+use crate::flights::Flights;
 use crate::tier::level::Level;
-use crate::tier::parts::Flights;
+use crate::tier::parts::Parts;
 use crate::tier::table::{Stamp, Table};
 use crate::tiering::Tiering;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Steps of the age clock while the fast level takes in as many pages as it has blocks. Ages wrap
-/// after eight times as many pages.
-const STEPS: u32 = 32;
+/// Steps of the age clock while the fast level takes in as many pages as fit without compression.
+/// Ages wrap after eight times as many.
+const STEPS: u64 = 32;
 
 /// The state that callers and the worker share.
 pub(super) struct Shared {
     pub(super) table: Arc<Table>,
     pub(super) fast: Level,
     pub(super) slow: Level,
-    pub(super) flights: Flights,
+    pub(super) flights: Flights<Parts>,
     /// Pages that the fast level has taken in: the clock of ages.
     pub(super) arrivals: AtomicU64,
+    /// Pages of a step of that clock.
+    step: u64,
     pub(super) counts: Counts,
 }
 
@@ -38,9 +41,12 @@ impl Shared {
         fast: Box<dyn Device>,
         slow: Box<dyn Device>,
     ) -> Result<Shared, i32> {
+        let fast = Level::new(fast)?;
+        let step = (fast.capacity().pages() / STEPS).max(1);
         Ok(Shared {
             table: Arc::new(Table::new(pages)?),
-            fast: Level::new(fast)?,
+            fast,
+            step,
             slow: Level::new(slow)?,
             flights: Flights::new(),
             arrivals: AtomicU64::new(0),
@@ -65,8 +71,7 @@ impl Shared {
     }
 
     pub(super) fn stamp(&self, arrivals: u64) -> Stamp {
-        let step = (self.fast.pages() / STEPS).max(1);
-        Stamp((arrivals / u64::from(step)) as u8)
+        Stamp((arrivals / self.step) as u8)
     }
 
     pub(super) fn tiering(&self) -> Tiering {
@@ -87,6 +92,7 @@ impl Shared {
         Shared {
             table: self.table.clone(),
             fast: self.fast.inherit(),
+            step: self.step,
             slow: self.slow.inherit(),
             flights: Flights::new(),
             arrivals: AtomicU64::new(0),

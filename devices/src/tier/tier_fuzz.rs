@@ -11,6 +11,7 @@ use crate::spec::Spec;
 use crate::test_frames::Frames;
 use crate::tier::shared::Shared;
 use crate::tier::table::Place;
+use crate::tier::transfer::Request;
 use crate::tier::writeback::{Batch, Writeback};
 use crate::tiering::Tiering;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
@@ -177,20 +178,25 @@ impl<'a> Caller<'a> {
         &mut self.model[(slot - self.first) as usize]
     }
 
+    fn request(&self, direction: Direction) -> Request<'_> {
+        Request { info: &self.info, direction, arena: self.frames.arena() }
+    }
+
     /// Makes a batch, at once or in two steps.
     fn make(&mut self, direction: Direction, batch: &mut [Io]) {
-        let (shared, info, arena) = (self.shared, &self.info, self.frames.arena());
-        if self.random.percent(50) {
+        let two_steps = self.random.percent(50);
+        let (shared, request) = (self.shared, self.request(direction));
+        if !two_steps {
             // SAFETY: frames of this caller.
-            return unsafe { shared.read_or_write(info, direction, arena, batch) };
+            return unsafe { shared.read_or_write(request, batch) };
         }
         let mut parts = shared.flights.take_for_later().expect("a place for each of few threads");
         // SAFETY: as above.
-        unsafe { shared.start(info, direction, arena, batch, &mut parts) };
+        unsafe { shared.start(request, batch, &mut parts) };
         if parts.started.is_some() {
             std::thread::yield_now();
             // SAFETY: as above, of the batch that was started.
-            unsafe { shared.finish(info, direction, arena, batch, &mut parts) };
+            unsafe { shared.finish(request, batch, &mut parts) };
         }
     }
 
@@ -412,9 +418,7 @@ fn a_failing_read_affects_only_its_slot() {
     let read = |slot| {
         let mut one = [Io::new(slot, FrameList::one(Pfn(0)))];
         // SAFETY: frames of this caller.
-        unsafe {
-            shared.read_or_write(&caller.info, Direction::Read, caller.frames.arena(), &mut one)
-        };
+        unsafe { shared.read_or_write(caller.request(Direction::Read), &mut one) };
         one[0].result
     };
     for slot in 0..20 {
@@ -442,9 +446,7 @@ fn pages_fill_both_levels_and_further_ones_are_refused() {
         caller.frames.fill(Pfn(0), 4 * u64::from(slot) + 1);
         let mut one = [Io::new(slot, FrameList::one(Pfn(0)))];
         // SAFETY: frames of this caller.
-        unsafe {
-            shared.read_or_write(&caller.info, Direction::Write, caller.frames.arena(), &mut one)
-        };
+        unsafe { shared.read_or_write(caller.request(Direction::Write), &mut one) };
         one[0].result
     };
     assert!((0..768).all(|slot| random(slot) == Ok(())));

@@ -1,7 +1,7 @@
 //! Splits a caller's batch between the levels.
 //!
 //! ```text
-//! read    fast level: pinned, page by page    |  slow level: gathered, in flight together
+//! read    fast level: pinned, page by page       |  slow level: gathered, in flight together
 //! write   fast level: small pages, page by page  |  slow level: the rest, in flight together
 //! ```
 //! The fast level has no queue, so there is nothing to gather for it. A page that hardly compresses
@@ -18,7 +18,23 @@ use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{FrameList, PAGE_SIZE, Pfn};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Which pages the fast level is to take.
+/// The direction of a batch, and where its slots and frames are.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'a> {
+    /// Of the tier.
+    pub(super) info: &'a DeviceInfo,
+    pub(super) direction: Direction,
+    /// The frames.
+    pub(super) arena: Arena,
+}
+
+impl Request<'_> {
+    fn admit(&self, io: &Io) -> Result<(), IoError> {
+        admit(self.info, self.direction, self.arena, io)
+    }
+}
+
+/// The pages that the fast level takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Offer {
     /// Those that take little memory there.
@@ -32,18 +48,38 @@ impl Shared {
     ///
     /// # Safety
     /// As for [`crate::Device::read`].
-    pub(super) unsafe fn read_or_write(
-        &self,
-        info: &DeviceInfo,
-        direction: Direction,
-        arena: Arena,
-        batch: &mut [Io],
-    ) {
+    pub(super) unsafe fn read_or_write(&self, request: Request<'_>, batch: &mut [Io]) {
+        if let ([io], Direction::Read) = (&mut *batch, request.direction)
+            && io.frames.len() == 1
+        {
+            // SAFETY: by contract of this function.
+            return unsafe { self.read_one(request, io) };
+        }
         let mut parts = self.flights.take();
         // SAFETY: by contract of this function.
-        unsafe { self.split(info, direction, arena, batch, &mut parts) };
+        unsafe { self.split(request, batch, &mut parts) };
         // SAFETY: as above.
-        unsafe { self.finish(info, direction, arena, batch, &mut parts) };
+        unsafe { self.finish(request, batch, &mut parts) };
+    }
+
+    /// Reads a page, as most faults do, without a place for parts: threads that wait for the slow
+    /// level do not keep others from the fast one.
+    ///
+    /// # Safety
+    /// As for [`crate::Device::read`].
+    unsafe fn read_one(&self, request: Request<'_>, io: &mut Io) {
+        let (arena, pfn) = (request.arena, io.frames.at(0));
+        io.result = request.admit(io).and_then(|()| {
+            // SAFETY: admitted, and the caller vouches for the frame.
+            let Some(block) = (unsafe { self.read_at_once(arena, io.slot, pfn) })? else {
+                return Ok(());
+            };
+            let mut one = [Io::new(block, FrameList::one(pfn))];
+            // SAFETY: as above.
+            unsafe { self.slow.device.read(arena, &mut one) };
+            self.counts.slow_reads.fetch_add(one[0].result.is_ok().into(), Relaxed);
+            one[0].result
+        });
     }
 
     /// Makes the part of a batch that is for the fast level, and starts the rest. Unless
@@ -51,23 +87,17 @@ impl Shared {
     ///
     /// # Safety
     /// As for [`crate::Device::start`].
-    pub(super) unsafe fn start(
-        &self,
-        info: &DeviceInfo,
-        direction: Direction,
-        arena: Arena,
-        batch: &mut [Io],
-        parts: &mut Parts,
-    ) {
+    pub(super) unsafe fn start(&self, request: Request<'_>, batch: &mut [Io], parts: &mut Parts) {
+        let Request { direction, arena, .. } = request;
         // SAFETY: by contract of this function.
-        unsafe { self.split(info, direction, arena, batch, parts) };
+        unsafe { self.split(request, batch, parts) };
         if !parts.ios.is_empty() {
             // SAFETY: as above; the transfers stay in their place.
             parts.started = unsafe { self.slow.device.start(arena, direction, &mut parts.ios) };
         }
         if parts.started.is_none() {
             self.settle(direction, parts, batch);
-            self.empty_failed(info, direction, arena, batch);
+            self.empty_failed(request, batch);
         }
     }
 
@@ -75,17 +105,10 @@ impl Shared {
     ///
     /// # Safety
     /// As for [`crate::Device::finish`].
-    pub(super) unsafe fn finish(
-        &self,
-        info: &DeviceInfo,
-        direction: Direction,
-        arena: Arena,
-        batch: &mut [Io],
-        parts: &mut Parts,
-    ) {
+    pub(super) unsafe fn finish(&self, request: Request<'_>, batch: &mut [Io], parts: &mut Parts) {
         // SAFETY: by contract of this function.
-        unsafe { self.make(direction, arena, batch, parts) };
-        self.empty_failed(info, direction, arena, batch);
+        unsafe { self.make(request.direction, request.arena, batch, parts) };
+        self.empty_failed(request, batch);
     }
 
     /// Makes the part of a batch that is for the fast level, and collects the rest; makes what was
@@ -93,16 +116,10 @@ impl Shared {
     ///
     /// # Safety
     /// As for [`crate::Device::read`].
-    unsafe fn split(
-        &self,
-        info: &DeviceInfo,
-        direction: Direction,
-        arena: Arena,
-        batch: &mut [Io],
-        parts: &mut Parts,
-    ) {
+    unsafe fn split(&self, request: Request<'_>, batch: &mut [Io], parts: &mut Parts) {
+        let Request { direction, arena, .. } = request;
         for index in 0..batch.len() {
-            batch[index].result = admit(info, direction, arena, &batch[index]);
+            batch[index].result = request.admit(&batch[index]);
             let Io { slot, frames, result: Ok(()) } = batch[index] else { continue };
             match direction {
                 Direction::Read => {
@@ -115,7 +132,7 @@ impl Shared {
                 Direction::Write => {
                     self.empty(&batch[index]);
                     for (offset, list) in frames.lists() {
-                        let origin = Origin { io: index, slot: slot + offset as u32 };
+                        let origin = Origin { io: index, slot }.after(offset);
                         // SAFETY: as above.
                         unsafe { self.write_list(arena, origin, &list, parts, batch) };
                     }
@@ -189,18 +206,21 @@ impl Shared {
         batch: &mut [Io],
     ) {
         let is_open = !self.fast.is_at_limit();
-        let mut at = 0;
-        while at < frames.len() {
-            let part = Origin { slot: origin.slot + at as u32, ..origin };
-            let is_refused = |(slot, pfn): &(u32, &Pfn)| {
-                // SAFETY: by contract of this function.
-                !is_open || !unsafe { self.write_fast(arena, *slot, **pfn, Offer::Small) }
-            };
-            let refused = (part.slot..).zip(&frames[at..]).take_while(is_refused).count();
-            // SAFETY: as above.
-            unsafe { self.write_slow(arena, part, &frames[at..at + refused], parts, batch) };
-            // The page behind these was not refused.
-            at += refused + 1;
+        // The first of those that the fast level has refused.
+        let mut refused = 0;
+        for (at, pfn) in frames.iter().enumerate() {
+            let slot = origin.slot + at as u32;
+            // SAFETY: by contract of this function.
+            if is_open && unsafe { self.write_fast(arena, slot, *pfn, Offer::Small) } {
+                let rest = &frames[refused..at];
+                // SAFETY: as above.
+                unsafe { self.write_slow(arena, origin.after(refused), rest, parts, batch) };
+                refused = at + 1;
+            }
+        }
+        // SAFETY: as above.
+        unsafe {
+            self.write_slow(arena, origin.after(refused), &frames[refused..], parts, batch);
         }
     }
 
@@ -241,12 +261,12 @@ impl Shared {
         batch: &mut [Io],
     ) {
         let mut at = 0;
-        while at < frames.len() {
+        while at < frames.len() && batch[origin.io].result.is_ok() {
             if parts.is_full() {
                 // SAFETY: by contract of this function, of all parts.
                 unsafe { self.make(Direction::Write, arena, batch, parts) };
             }
-            let part = Origin { slot: origin.slot + at as u32, ..origin };
+            let part = origin.after(at);
             if let Some(run) = self.slow.take(Near::Last, frames.len() - at) {
                 let list = frames[at..at + run.len()].iter().copied().collect();
                 at += run.len();
@@ -257,7 +277,6 @@ impl Shared {
             let keeps = || unsafe { self.write_fast(arena, part.slot, frames[at], Offer::Any) };
             if self.fast.is_at_limit() || !keeps() {
                 batch[origin.io].result = Err(IoError::Full);
-                return;
             }
             at += 1;
         }
@@ -305,10 +324,11 @@ impl Shared {
     }
 
     /// Frees what slots whose write failed have taken: they are never read.
-    fn empty_failed(&self, info: &DeviceInfo, direction: Direction, arena: Arena, batch: &[Io]) {
-        let was_begun = |io: &&Io| admit(info, direction, arena, io).is_ok();
-        let failed = batch.iter().filter(|io| direction == Direction::Write && io.result.is_err());
-        failed.filter(was_begun).for_each(|io| self.empty(io));
+    fn empty_failed(&self, request: Request<'_>, batch: &[Io]) {
+        let is_failed = |io: &&Io| io.result.is_err() && request.admit(io).is_ok();
+        if request.direction == Direction::Write {
+            batch.iter().filter(is_failed).for_each(|io| self.empty(io));
+        }
     }
 
     /// Frees the contents of a transfer's slots before new ones are written.

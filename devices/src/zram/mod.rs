@@ -9,11 +9,11 @@
 //! Locks: one per shard of the store. The caller makes no two transfers of one slot at once, so an
 //! entry of the table and its object belong to one thread at a time.
 //!
-//! SIZE limits the memory of the blocks. There are three times as many slots as uncompressed pages
-//! would fit: programs' memory compresses to about a third if many pages are zeros or hold small
-//! numbers. Source text compresses to 64% (lz4) or 46% (zstd), random bytes not at all. Pages that
-//! do not fit are refused with `Full`, and stay resident. The bookkeeping takes 8 bytes for each
-//! slot ever used, and 0.5% of SIZE.
+//! SIZE limits the memory of the blocks. A device of its own has three times as many slots as
+//! uncompressed pages would fit: programs' memory compresses to about a third if many pages are
+//! zeros or hold small numbers. Source text compresses to 64% (lz4) or 46% (zstd), random bytes not
+//! at all. Pages that do not fit are refused with `Full`, and stay resident. The bookkeeping takes
+//! 8 bytes for each slot ever used, and 0.5% of the memory in use.
 //!
 //! A fork needs no preparation, because the mappings are private: the child has table and blocks as
 //! of the fork, and reads the slots that were not being written then. Codecs and locks may have
@@ -214,7 +214,10 @@ impl Device for Zram {
     }
 
     fn resident(&self) -> Bytes {
-        self.slots.store.totals().used
+        match self.info.read_only {
+            true => Bytes(0),
+            false => self.slots.store.totals().used,
+        }
     }
 
     fn compression(&self) -> Option<Compression> {

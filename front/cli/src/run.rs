@@ -113,7 +113,8 @@ pub(crate) struct Run {
     /// and zram:, or tier:FAST+SLOW, such as tier:zram:1G+dir:/var/tmp:8G, where cold pages move on
     /// from the fast device to the slow one. May end in ,priority=N (0 to 65535, higher first) or
     /// ,rotational=0|1. May be repeated. With --memory, SIZE is for all processes together
-    /// [default: a directory for temporary files, with --memory behind compressed memory]
+    /// [default: a directory for temporary files, behind compressed memory unless --paged, or
+    /// --memory-per-process alone, is given]
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
     /// Whether swap files (dir: and file:) are encrypted and authenticated: on, or off. Pages on a
