@@ -167,8 +167,7 @@ pub trait Device: Send + Sync {
     /// not overwrite slots that the child still needs.
     fn inherit(&self) -> Box<dyn Device>;
 
-    /// Memory that the contents take, which counts against the user's memory limit. Nothing in a
-    /// forked child: the kernel shares its parent's memory with it.
+    /// Memory that the contents take, which counts against the user's memory limit.
     fn resident(&self) -> Bytes;
 
     /// From now on, contents that can be moved out of memory are, until the rest takes at most

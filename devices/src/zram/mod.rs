@@ -214,10 +214,7 @@ impl Device for Zram {
     }
 
     fn resident(&self) -> Bytes {
-        match self.info.read_only {
-            true => Bytes(0),
-            false => self.slots.store.totals().used,
-        }
+        self.slots.store.totals().used
     }
 
     fn compression(&self) -> Option<Compression> {

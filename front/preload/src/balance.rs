@@ -91,8 +91,9 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
             share.reap();
         }
         let besides = process.reporter.unpaged.publish();
-        if let Some(most) = share.devices_most(besides.devices) {
-            manager.platform().devices().limit_resident(Bytes::of_pages(most));
+        let devices = manager.platform().devices();
+        if let Some(most) = share.tiers_most(devices.resident_in_tiers().pages()) {
+            devices.limit_resident(Bytes::of_pages(most));
         }
         sharing::guard_if_tight(process);
         tuning = tune(manager, tuning, share.tuning());

@@ -286,12 +286,15 @@ impl Share {
         (grown + unshared + unpaid).min(self.granted().saturating_sub(FLOOR))
     }
 
-    /// The most pages that its swap devices in RAM, which take `devices` now, are to hold if they
-    /// can move the rest to a disk: half of the memory that it has or could borrow. `None`: they
-    /// take none of it.
-    pub fn devices_most(&self, devices: u64) -> Option<u64> {
+    /// The most pages of memory that its tiers, which take `tiers` now, are to hold: half of what
+    /// it has or could borrow, less what all processes have too many: a tier can give memory where
+    /// processes have few pages. `None`: they take none of it.
+    pub fn tiers_most(&self, tiers: u64) -> Option<u64> {
         match self.budget.scope() {
-            Scope::Everything => Some((self.granted() + devices + self.left()) / 2),
+            Scope::Everything => {
+                let half = (self.granted() + tiers + self.left()) / 2;
+                Some(half.saturating_sub(self.excess()))
+            }
             Scope::Paged => None,
         }
     }

@@ -97,6 +97,12 @@ impl Devices {
         Bytes(self.present().map(|device| device.resident().0).sum())
     }
 
+    /// Memory that the contents of tiers take, those of a parent left out.
+    pub fn resident_in_tiers(&self) -> Bytes {
+        let tiers = self.present().filter(|device| device.tiering().is_some());
+        Bytes(tiers.map(|device| device.resident().0).sum())
+    }
+
     /// Memory that devices take beside their contents.
     pub fn tables(&self) -> Bytes {
         Bytes(self.present().map(|device| device.tables().0).sum())
