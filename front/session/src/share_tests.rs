@@ -57,6 +57,24 @@ fn processes_borrow_up_to_the_limit() {
 }
 
 #[test]
+fn a_tier_gets_half_and_gives_all_processes_have_too_many() {
+    let run = Run::of(Scope::Everything, LIMIT);
+    let (_one_file, one) = run.join(1);
+    let (_other_file, other) = run.join(2);
+    let left = run.budget.pages_left();
+    assert!(left > 0);
+    assert_eq!(one.tiers_most(500), Some((FLOOR + 500 + left) / 2));
+    // Memory that cannot be paged: as much as there is, but for the least of one process.
+    let unpaged = LIMIT - LIMIT / MARGIN - FLOOR;
+    other.set_besides(Besides { unpaged, ..Besides::default() });
+    assert_eq!(run.budget.granted() - run.budget.room(), FLOOR);
+    assert_eq!(one.tiers_most(3 * FLOOR), Some((FLOOR + 3 * FLOOR) / 2 - FLOOR));
+    assert_eq!(one.tiers_most(0), Some(0));
+    let (_file, paged) = Run::new(LIMIT).join(1);
+    assert_eq!(paged.tiers_most(500), None);
+}
+
+#[test]
 fn a_process_gets_its_least_pages_when_it_uses_them() {
     let run = Run::new(LIMIT);
     let (_rich_file, rich) = run.join(1);
