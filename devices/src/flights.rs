@@ -1,4 +1,4 @@
-//! What a device of two keeps of a batch while it is under way on both.
+//! Batches under way on a device that is made of two: the transfers of each, in a place of its own.
 //!
 //! Locks: none ([`Places`]). Batches that are finished later leave some places to those that are
 //! waited for: a thread that waits for a place never has another one that it must give back first.
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const LATER_MAX: usize = PLACES - 8;
 
 /// The transfers of a batch.
-pub(crate) trait Flight: Default {
+pub(crate) trait Furnish: Default {
     /// Memory of a place, in bytes.
     const BYTES: usize;
 
@@ -25,7 +25,7 @@ pub(crate) struct Flights<T> {
     made: AtomicU64,
 }
 
-impl<T: Flight> Flights<T> {
+impl<T: Furnish> Flights<T> {
     pub(crate) fn new() -> Flights<T> {
         Flights { places: Places::new(), made: AtomicU64::new(0) }
     }

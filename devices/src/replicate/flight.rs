@@ -1,5 +1,6 @@
 //! Transfers of both replicas while a batch is under way.
 
+use crate::flights::Furnish;
 use crate::pool::Started;
 use crate::uring::DEPTH;
 use highwater_platform::Io;
@@ -24,7 +25,7 @@ impl Flight {
     }
 }
 
-impl crate::flights::Flight for Flight {
+impl Furnish for Flight {
     const BYTES: usize = IOS * (2 * size_of::<Io>() + size_of::<usize>());
 
     fn furnish(&mut self) -> bool {

@@ -23,8 +23,8 @@ pub(super) enum Near {
     /// At this block, modulo the number of blocks.
     Block(u32),
     /// At the end of the last run, so that consecutive writes are adjacent; or at the first block,
-    /// once more than half of those before are free. What a device keeps for each block that was
-    /// ever used is then in proportion to its contents.
+    /// once more than half of those before are free: a device may keep a record for each block that
+    /// was ever used.
     Last,
 }
 

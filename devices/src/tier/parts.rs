@@ -1,6 +1,6 @@
 //! The parts of a caller's batch that go to the slow level, until they are done.
 
-use crate::flights::Flight;
+use crate::flights::Furnish;
 use crate::pool::Started;
 use highwater_platform::{Io, IoError};
 use highwater_units::{IoFrames, Pfn};
@@ -66,7 +66,7 @@ impl Parts {
     }
 }
 
-impl Flight for Parts {
+impl Furnish for Parts {
     const BYTES: usize = PARTS * (size_of::<Io>() + size_of::<Origin>());
 
     fn furnish(&mut self) -> bool {
