@@ -186,7 +186,7 @@ pub(crate) fn move_probe(
     let vector = iovec { iov_base: page.0.as_mut_ptr().cast(), iov_len: PAGE_SIZE };
     loop {
         // SAFETY: the vector names the page, which is borrowed here alone.
-        match unsafe { transfer(direction, file.as_fd(), &[vector], at) } {
+        match unsafe { transfer(direction, file.as_fd(), &mut [vector], at) } {
             Err(libc::EINTR | libc::EAGAIN) => std::thread::yield_now(),
             moved => return moved,
         }

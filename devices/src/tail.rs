@@ -67,7 +67,7 @@ impl Tail {
             let vector = iovec { iov_base: base, iov_len: self.bytes - done };
             // SAFETY: the vector names a part of the page.
             let moved =
-                unsafe { transfer(direction, self.file.as_fd(), &[vector], at + done as u64) };
+                unsafe { transfer(direction, self.file.as_fd(), &mut [vector], at + done as u64) };
             match outcome(direction, done, self.bytes, moved) {
                 Outcome::Finished(result) => return result,
                 Outcome::Again(bytes) => done = bytes,

@@ -111,7 +111,7 @@ pub(crate) unsafe fn plain(
     loop {
         let count = fill_vectors(arena, io, done, &mut vectors);
         // SAFETY: the vectors name frames of this transfer, for which the caller vouches.
-        let moved = unsafe { transfer(direction, file, &vectors[..count], offset(io, done)) };
+        let moved = unsafe { transfer(direction, file, &mut vectors[..count], offset(io, done)) };
         match outcome(direction, done, length(io), moved) {
             Outcome::Finished(result) => return result,
             Outcome::Again(bytes) => done = bytes,
