@@ -1,10 +1,10 @@
 //! Memory and system calls that bypass the C library.
 //!
 //! The preload library replaces mmap, munmap and madvise of the program: called by name from here
-//! they would recurse into the manager. In the C library preadv and pwritev are cancellation points
-//! as well, and a thread must not be cancelled in the middle of a fault; and the preload library takes
-//! all calls of syscall(2), too, for the program's: a read of swap through its gate costs 5 us more.
-//! rustix makes the calls itself.
+//! they would recurse into the manager. It replaces syscall(2), too: the gate for the program's
+//! system calls would check the vectors of each transfer, with a call of madvise. In the C library
+//! preadv and pwritev are cancellation points as well, and a thread must not be cancelled in the
+//! middle of a fault. rustix makes the calls itself.
 
 use crate::own_area::map_own;
 use highwater_platform::{Direction, IoError};

@@ -23,8 +23,8 @@ const HIGH_PER_MILLE: u64 = 900;
 /// ... and at which it ends.
 const LOW_PER_MILLE: u64 = 800;
 
-/// Pages written together: 1 MiB.
-const BATCH: usize = 256;
+/// Pages written together: a few runs. Each process has a buffer for them.
+const BATCH: usize = 64;
 
 const AGES: usize = 1 << u8::BITS;
 

@@ -471,7 +471,13 @@ fn make_child(
         Site::Registered { .. } | Site::Anywhere => Vec::new(),
     };
     let theirs = platform.devices().fixed().into_iter().skip(saved.left);
-    let inherited = theirs.map(|place| place.map(|device| device.inherit())).collect();
+    let inherited = (0..).zip(theirs).map(|(place, theirs)| {
+        let mut device = theirs?.inherit();
+        // The child's manager has records of those that the child may read alone.
+        device.info_mut().pages = saved.snapshot.slots_of(place).max(1);
+        Some(device)
+    });
+    let inherited = inherited.collect();
     let opened = saved.devices;
     opened.iter().flatten().flatten().for_each(|device| device.resume());
     // SAFETY: the copy of this process, at its number in the parent's helper.

@@ -33,6 +33,12 @@ impl Snapshot {
         &self.resident
     }
 
+    /// The slots of a device up to the last one that has a page.
+    pub fn slots_of(&self, device: u8) -> u32 {
+        let of_device = self.slots.iter().filter(|run| run.slot.device == device);
+        of_device.map(|run| run.slot.index + run.pages).max().unwrap_or(0)
+    }
+
     /// The snapshot for a child without the first `devices` devices; `None` if some of its pages
     /// are on these.
     pub fn without_devices(&self, devices: u8) -> Option<Snapshot> {
@@ -69,5 +75,19 @@ impl Snapshot {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_a_device_end_with_the_last_run() {
+        let mut snapshot = Snapshot::default();
+        for (vpn, device, index) in [(9, 1, 40), (10, 1, 41), (30, 0, 7), (31, 1, 3)] {
+            snapshot.push(Vpn(vpn), Slot { device, index });
+        }
+        assert_eq!([0, 1, 2].map(|device| snapshot.slots_of(device)), [8, 42, 0]);
     }
 }

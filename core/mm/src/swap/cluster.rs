@@ -37,13 +37,25 @@ impl Record {
     }
 }
 
-/// The counts of a cluster. The records are made at first use.
+/// The counts of a cluster.
 #[derive(Default)]
 pub(super) struct ClusterMap {
-    records: Vec<Record>,
+    /// Made at first use: most clusters of a large device are never used.
+    counts: Option<Box<Counts>>,
+    used: u16,
+}
+
+struct Counts {
+    records: Box<[Record]>,
     /// Counts of 255 and more.
     more: BTreeMap<u16, u32>,
-    used: u16,
+}
+
+impl Counts {
+    fn new(slots: u16) -> Box<Counts> {
+        let records = vec![Record::default(); usize::from(slots)].into();
+        Box::new(Counts { records, more: BTreeMap::new() })
+    }
 }
 
 impl ClusterMap {
@@ -55,14 +67,12 @@ impl ClusterMap {
     /// Takes the first run of free slots at or after `from`, at most `most`, of the `len` slots of
     /// the cluster: count 1, cached. Returns the first slot and the length of the run.
     pub(super) fn take(&mut self, from: u16, len: u16, most: usize) -> Option<(u16, u16)> {
-        if self.records.is_empty() {
-            self.records = vec![Record::default(); usize::from(len)];
-        }
-        let free = |at: &u16| self.records[usize::from(*at)].is_free();
+        let records = &mut self.counts.get_or_insert_with(|| Counts::new(len)).records;
+        let free = |at: &u16| records[usize::from(*at)].is_free();
         let first = (from..len).find(free)?;
         let taken = (first..len).take_while(free).take(most).count() as u16;
         let record = Record { count: 1, cached: true };
-        self.records[usize::from(first)..usize::from(first + taken)].fill(record);
+        records[usize::from(first)..usize::from(first + taken)].fill(record);
         self.used += taken;
         Some((first, taken))
     }
@@ -70,7 +80,8 @@ impl ClusterMap {
     /// Takes `frames` adjacent free slots, a power of two, at a multiple of `frames`. Returns the
     /// first slot.
     pub(super) fn take_aligned(&mut self, len: u16, frames: u16) -> Option<u16> {
-        let free = |at: u16| self.records.get(usize::from(at)).is_none_or(Record::is_free);
+        let counts = self.counts.as_ref();
+        let free = |at: u16| counts.is_none_or(|it| it.records[usize::from(at)].is_free());
         let mut starts = (0..=len.checked_sub(frames)?).step_by(usize::from(frames));
         let first = starts.find(|first| (*first..first + frames).all(free))?;
         self.take(first, len, usize::from(frames)).map(|(first, _)| first)
@@ -85,14 +96,14 @@ impl ClusterMap {
     /// Marks a slot in use as cached. False if it was: its last frame is still on its way out.
     #[cfg(feature = "history")]
     pub(super) fn cache(&mut self, at: u16) -> bool {
-        let record = &mut self.records[usize::from(at)];
+        let record = self.record(at);
         assert!(record.count > 0, "slot {at} is free");
         !std::mem::replace(&mut record.cached, true)
     }
 
     /// The swap cache has no frame for the slot any more.
     pub(super) fn uncache(&mut self, at: u16) {
-        let record = &mut self.records[usize::from(at)];
+        let record = self.record(at);
         assert!(record.cached, "slot {at} is not cached");
         record.cached = false;
         self.used -= u16::from(record.is_free());
@@ -100,18 +111,18 @@ impl ClusterMap {
 
     /// Whether a page table refers to the slot.
     pub(super) fn is_referenced(&self, at: u16) -> bool {
-        self.records[usize::from(at)].count > 0
+        self.peek(at).count > 0
     }
 
     /// Whether releasing the slot once frees it.
     pub(super) fn is_last(&self, at: u16) -> bool {
-        let record = &self.records[usize::from(at)];
+        let record = self.peek(at);
         record.count == 1 && !record.cached
     }
 
     /// Drops a reference.
     pub(super) fn release(&mut self, at: u16) {
-        let record = &mut self.records[usize::from(at)];
+        let record = self.record(at);
         if record.count == OVERFLOW {
             return self.release_from_many(at);
         }
@@ -121,35 +132,51 @@ impl ClusterMap {
     }
 
     fn release_from_many(&mut self, at: u16) {
-        let count = self.more.get_mut(&at).expect("a count of 255 and more has an entry");
+        let Counts { records, more } = self.counts();
+        let count = more.get_mut(&at).expect("a count of 255 and more has an entry");
         *count -= 1;
         if *count < u32::from(OVERFLOW) {
-            self.records[usize::from(at)].count = *count as u8;
-            self.more.remove(&at);
+            records[usize::from(at)].count = *count as u8;
+            more.remove(&at);
         }
     }
 
     /// Adds a reference.
     pub(super) fn duplicate(&mut self, at: u16) {
-        let record = &mut self.records[usize::from(at)];
+        let Counts { records, more } = self.counts();
+        let record = &mut records[usize::from(at)];
         debug_assert!(record.count > 0, "slot {at} of a cluster is free");
         if record.count < OVERFLOW {
             record.count += 1;
         }
         if record.count == OVERFLOW {
-            *self.more.entry(at).or_insert(u32::from(OVERFLOW) - 1) += 1;
+            *more.entry(at).or_insert(u32::from(OVERFLOW) - 1) += 1;
         }
     }
 
     /// Calls `found` with the place and the count of every slot in use.
     pub(super) fn each_used(&self, mut found: impl FnMut(u16, u32)) {
         let mut used = 0;
-        for (at, record) in self.records.iter().enumerate().filter(|(_, r)| !r.is_free()) {
-            used += 1;
-            let at = at as u16;
-            let many = record.count == OVERFLOW;
-            found(at, if many { self.more[&at] } else { u32::from(record.count) });
+        if let Some(Counts { records, more }) = self.counts.as_deref() {
+            for (at, record) in (0..).zip(records).filter(|(_, record)| !record.is_free()) {
+                used += 1;
+                let many = record.count == OVERFLOW;
+                found(at, if many { more[&at] } else { u32::from(record.count) });
+            }
         }
         assert_eq!(used, self.used, "used slots are counted");
+    }
+
+    /// The counts of a cluster with slots in use.
+    fn counts(&mut self) -> &mut Counts {
+        self.counts.as_deref_mut().expect("a slot is in use")
+    }
+
+    fn record(&mut self, at: u16) -> &mut Record {
+        &mut self.counts().records[usize::from(at)]
+    }
+
+    fn peek(&self, at: u16) -> Record {
+        self.counts.as_ref().map_or(Record::default(), |it| it.records[usize::from(at)])
     }
 }

@@ -88,7 +88,7 @@ impl<P: Platform> Device<P> {
             cache: SwapCache::new(slots),
             ahead,
             ages: Ages::new(slots),
-            owners: (ahead == Ahead::Slot).then(|| Owners::new(count)),
+            owners: (ahead == Ahead::Slot).then(|| Owners::new(slots)),
             info,
         }
     }

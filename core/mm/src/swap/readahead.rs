@@ -23,11 +23,11 @@
 //! one page, or two if the fault is adjacent to the last one, but at least half of the last window.
 //! The kernel has one window for the system; here each CPU has its own.
 
+use super::by_cluster::ByCluster;
 use crate::frame::Owner;
 use highwater_platform::{Atomic, Platform};
 use highwater_units::{CpuId, Direction, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Which pages are read along with a page of a device.
@@ -276,22 +276,22 @@ type Words<P> = Box<[<P as highwater_platform::Atomics>::Atomic<u64>]>;
 
 /// The page that each slot of a device was allocated for. A hint, to be checked with the entry
 /// held.
-pub(super) struct Owners<P: Platform>(Vec<OnceLock<Words<P>>>);
+pub(super) struct Owners<P: Platform>(ByCluster<Words<P>>);
 
 /// Bits of a page number in an owner's word.
 const OWNER_VPN_BITS: u32 = 47;
 
 impl<P: Platform> Owners<P> {
-    /// No owners, for `clusters` clusters.
-    pub(super) fn new(clusters: usize) -> Owners<P> {
-        Owners((0..clusters).map(|_| OnceLock::new()).collect())
+    /// No owners, for `slots` slots.
+    pub(super) fn new(slots: u32) -> Owners<P> {
+        Owners(ByCluster::new(slots))
     }
 
     /// Records that slots of a cluster were allocated for the pages from `owner` on.
     pub(super) fn note(&self, first: u32, slots: usize, owner: Owner) {
         let (cluster, at) = super::cluster::split(first);
         let empty = || (0..super::cluster::CLUSTER_SLOTS).map(|_| Atomic::new(0)).collect();
-        let words = &self.0[cluster].get_or_init(empty)[at..at + slots];
+        let words = &self.0.get_or_make(cluster, empty)[at..at + slots];
         for (vpn, word) in (owner.vpn.0..).zip(words) {
             let bits = (u64::from(owner.space.0) << OWNER_VPN_BITS | vpn) << 1 | 1;
             word.store(bits, Relaxed);
@@ -301,7 +301,7 @@ impl<P: Platform> Owners<P> {
     /// The page that a slot was last allocated for.
     pub(super) fn get(&self, slot: u32) -> Option<Owner> {
         let (cluster, at) = super::cluster::split(slot);
-        let bits = self.0.get(cluster)?.get()?[at].load(Relaxed);
+        let bits = self.0.get(cluster)?[at].load(Relaxed);
         let (space, vpn) = (bits >> 1 >> OWNER_VPN_BITS, bits >> 1 & ((1 << OWNER_VPN_BITS) - 1));
         (bits & 1 == 1).then_some(Owner { space: SpaceId(space as u16), vpn: Vpn(vpn) })
     }
