@@ -3,13 +3,14 @@
 use highwater_sim::Machine;
 
 /// Name and text of each.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     ("xeon-48c-2-ramdisks", include_str!("../machines/xeon-48c-2-ramdisks.toml")),
     ("xeon-48c-2-optane", include_str!("../machines/xeon-48c-2-optane.toml")),
     ("xeon-48c-2-p3600", include_str!("../machines/xeon-48c-2-p3600.toml")),
     ("xeon-e5v3-72t-ramdisk", include_str!("../machines/xeon-e5v3-72t-ramdisk.toml")),
     ("x7-2l-52c-8nvme", include_str!("../machines/x7-2l-52c-8nvme.toml")),
     ("spr-112c-224t", include_str!("../machines/spr-112c-224t.toml")),
+    ("server-128c-8nvme", include_str!("../machines/server-128c-8nvme.toml")),
     ("desktop-2012-kvm", include_str!("../machines/desktop-2012-kvm.toml")),
 ];
 

@@ -1,7 +1,8 @@
 //! Published experiments, run again on simulated machines.
 //!
 //! ```text
-//! swap_2016, swap_2020, kswapd_2018, slub_2023, compaction_2012: one file for each document
+//! swap_2016, swap_2020, kswapd_2018, slub_2023, compaction_2012, scaleswap_2026: a file for each
+
 //!    |  Experiment (experiment) of Study, Variant, Quantity (study), published/*.csv (published)
 //!    v
 //! runs       a simulation for each variant, number of tasks and seed
@@ -28,6 +29,7 @@ mod published;
 mod results;
 mod rows;
 mod runs;
+mod scaleswap_2026;
 mod slub_2023;
 mod study;
 mod swap_2016;
@@ -52,6 +54,7 @@ pub const ALL: &[&Experiment] = &[
     &kswapd_2018::THREADS,
     &slub_2023::EXPERIMENT,
     &compaction_2012::EXPERIMENT,
+    &scaleswap_2026::EXPERIMENT,
 ];
 
 /// Experiments with published values: what `all` stands for.
