@@ -12,7 +12,7 @@ use crate::series::Sample;
 use crate::session::Description;
 use crate::swap::leave_memory;
 use crate::totals::Totals;
-use crate::verdict::{LimitedBy, Verdict};
+use crate::verdict::{LimitedBy, Run, Verdict};
 use highwater_devices::Seal;
 use highwater_mm::stats::{Counter, HistogramSnapshot, Snapshot};
 use highwater_session::Settings;
@@ -329,16 +329,19 @@ impl Report {
             manager_cpu_seconds: seconds(Counter::HelperNanos),
             fault_latency: Latency::of(&all.faults()),
             fault_latency_major: Latency::of(&all.major),
-            verdict: Verdict::of(
-                observed.totals,
-                observed.memory,
-                &observed.settings.swap,
-                observed.elapsed,
-                ended_by(observed),
-            ),
+            verdict: Verdict::of(observed.totals, &judged(observed), ended_by(observed)),
             series: observed.series.to_vec(),
             vmstat: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),
         }
+    }
+}
+
+fn judged<'a>(observed: &'a Observed<'_>) -> Run<'a> {
+    Run {
+        memory: observed.memory,
+        swap: &observed.settings.swap,
+        elapsed: observed.elapsed,
+        limit_at_end: observed.limit_at_end,
     }
 }
 

@@ -126,6 +126,14 @@ pub(crate) fn leave_memory(areas: &[Area]) -> bool {
     levels.any(|level| !matches!(level, Spec::Ram { .. } | Spec::Zram { .. }))
 }
 
+/// The device, if it is the only one, has one level, and leaves memory.
+pub(crate) fn only_slow(areas: &[Area]) -> Option<&Spec> {
+    match areas {
+        [Area { spec, .. }] if leave_memory(areas) && spec.levels().len() == 1 => Some(spec),
+        _ => None,
+    }
+}
+
 /// How servers are reached, by the environment.
 pub(crate) fn remote() -> Result<RemoteOptions, Refusal> {
     let options = RemoteOptions::from_env().map_err(|what| Refusal::new(what, "correct it"))?;
@@ -233,6 +241,22 @@ mod tests {
                 expected,
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn compressed_memory_can_come_before_a_single_device_that_leaves_memory() {
+        for (texts, expected) in [
+            (&["zram:3M"][..], None),
+            (&["dir:/x:1M"], Some("dir:/x:1M")),
+            (&["nbd:127.0.0.1:1/a:4M,priority=2"], Some("nbd:127.0.0.1:1/a:4M")),
+            (&["dir:/x:1M", "dir:/y:1M"], None),
+            (&["tier:ram:1M+dir:/x:1M"], None),
+        ] {
+            let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+            let areas = devices(&texts, None).unwrap();
+            let found = only_slow(&areas).map(Spec::to_string);
+            assert_eq!(found.as_deref(), expected, "{texts:?}");
         }
     }
 

@@ -5,13 +5,15 @@
 //! ```
 //! The memory that would have avoided most reads is estimated from reuse distances
 //! (`Snapshot::frames_to_avoid`), which are a process's own: it is given where one process made
-//! nearly all reads. How much faster the run would have been on compressed memory follows from a
-//! sample of the pages that were written, and from the latencies of minor and major faults.
+//! nearly all reads, in a budget that did not change. How much faster the run would have been on
+//! compressed memory follows from a sample of the pages that were written, and from the latencies
+//! of minor and major faults. The device to give has the present one behind it: what does not
+//! compress as the sample did goes there.
 
 use crate::options::Memory;
-use crate::swap::leave_memory;
+use crate::swap::only_slow;
 use crate::totals::{Totals, reads};
-use highwater_devices::{Area, Sample};
+use highwater_devices::{Algorithm, Area, Sample, Spec};
 use highwater_mm::stats::Counter;
 use highwater_session::Scope;
 use highwater_units::{Bytes, PAGE_SHIFT};
@@ -29,8 +31,8 @@ const AVOIDED: f64 = 0.9;
 const SAMPLED_MIN: u64 = 16;
 /// Compressed memory is named if the run would have been this many times as fast, ...
 const TIMES_MIN: f64 = 1.2;
-/// ... and the data becomes this many times smaller: else more memory is the better advice.
-const COMPRESSES_MIN: f64 = 1.5;
+/// ... and the data becomes this many times smaller: other pages would pass by compressed memory.
+const COMPRESSES_MIN: f64 = 2.0;
 
 /// What limited a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -67,15 +69,17 @@ pub(crate) struct Verdict {
     pub(crate) zram: Option<Zram>,
 }
 
-/// Swap in compressed memory instead of files.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// Swap in compressed memory before the device that the run had.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Zram {
     /// How many times as fast the run would have been.
     pub(crate) times: f64,
     /// How many times smaller the data becomes.
     pub(crate) compresses: f64,
-    /// The size of the device, in bytes.
+    /// The device to give.
+    pub(crate) swap: String,
+    /// The compressed memory of it, in bytes.
     pub(crate) swap_bytes: u64,
     /// The budget with which pages have as much memory as now, in bytes.
     pub(crate) budget_bytes: u64,
@@ -84,13 +88,12 @@ pub(crate) struct Zram {
 impl Zram {
     /// The options to give; `option` sets the budget.
     pub(crate) fn options(&self, option: &str) -> String {
-        let (memory, swap) = (self.budget_bytes >> 20, self.swap_bytes >> 20);
-        format!("{option} {memory}M --swap zram:{swap}M")
+        format!("{option} {}M --swap {}", self.budget_bytes >> 20, self.swap)
     }
 }
 
 /// The evidence.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Evidence {
     elapsed: Duration,
     /// The lack of memory that has ended a process.
@@ -107,27 +110,26 @@ struct Evidence {
     reads_of_one: u64,
     /// ... and the frames that would have avoided most of them.
     frames: Option<u64>,
-    /// Written pages that were compressed, if swap is a file.
-    sample: Option<Sample>,
+    /// Written pages that were compressed.
+    sample: Sample,
+    /// The device, if there is one only, and it has no level in memory.
+    slow: Option<Spec>,
     /// Mean latencies of faults.
     minor: Duration,
     major: Duration,
     /// Pages that were in swap at once.
     swapped: Bytes,
-    budget: Bytes,
+    /// The budget; `None`: it changed.
+    budget: Option<Bytes>,
     scope: Option<Scope>,
 }
 
 impl Evidence {
-    fn of(
-        totals: &Totals,
-        memory: &Memory,
-        swap: &[Area],
-        elapsed: Duration,
-        ended_by: Option<LimitedBy>,
-    ) -> Evidence {
+    fn of(totals: &Totals, run: &Run<'_>, ended_by: Option<LimitedBy>) -> Evidence {
+        let &Run { memory, swap, elapsed, limit_at_end } = run;
         let (all, reader) = (&totals.all, totals.reader.as_ref());
         let paged = Bytes::of_pages(all.get(Counter::PagedPeak));
+        let budget = memory.budget();
         let sum = |count: u64, mean: u64| Duration::from_nanos(count.saturating_mul(mean));
         Evidence {
             elapsed,
@@ -138,15 +140,16 @@ impl Evidence {
             reads: reads(all),
             reads_of_one: reader.map_or(0, reads),
             frames: reader.and_then(|reader| reader.frames_to_avoid(AVOIDED)),
-            sample: leave_memory(swap).then(|| Sample {
+            sample: Sample {
                 pages: all.get(Counter::SampledPages),
                 bytes: all.get(Counter::SampledBytes),
                 nanos: all.get(Counter::SampledNanos),
-            }),
+            },
+            slow: only_slow(swap).cloned(),
             minor: Duration::from_nanos(all.minor.mean().0),
             major: Duration::from_nanos(all.major.mean().0),
             swapped: Bytes(paged.0.saturating_sub(all.get(Counter::ArenaBytes))),
-            budget: memory.budget(),
+            budget: (limit_at_end.unwrap_or(budget) == budget).then_some(budget),
             scope: memory.shared.map(|shared| shared.scope),
         }
     }
@@ -161,16 +164,20 @@ impl Evidence {
     }
 }
 
+/// A run to be judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) memory: &'a Memory,
+    pub(crate) swap: &'a [Area],
+    pub(crate) elapsed: Duration,
+    /// The budget at the end, if processes shared one.
+    pub(crate) limit_at_end: Option<Bytes>,
+}
+
 impl Verdict {
-    /// On a run that took `elapsed`. `ended_by`: the lack of memory that has ended a process of it.
-    pub(crate) fn of(
-        totals: &Totals,
-        memory: &Memory,
-        swap: &[Area],
-        elapsed: Duration,
-        ended_by: Option<LimitedBy>,
-    ) -> Verdict {
-        verdict(&Evidence::of(totals, memory, swap, elapsed, ended_by))
+    /// On a run. `ended_by`: the lack of memory that has ended a process of it.
+    pub(crate) fn of(totals: &Totals, run: &Run<'_>, ended_by: Option<LimitedBy>) -> Verdict {
+        verdict(&Evidence::of(totals, run, ended_by))
     }
 }
 
@@ -184,6 +191,8 @@ fn verdict(evidence: &Evidence) -> Verdict {
         None => LimitedBy::SwapReads,
     };
     let (budget_bytes, zram) = match limited_by {
+        // Both are for one process.
+        _ if evidence.reads_of_one * 100 < evidence.reads * READS_MIN => (None, None),
         LimitedBy::Nothing | LimitedBy::Full | LimitedBy::Kernel => (None, None),
         LimitedBy::SwapReads => (budget(evidence), zram(evidence)),
         LimitedBy::Reclaim => (budget(evidence), None),
@@ -199,18 +208,15 @@ fn in_mib(bytes: u64) -> u64 {
 
 /// The budget that would have avoided most reads.
 fn budget(evidence: &Evidence) -> Option<u64> {
-    if evidence.reads_of_one * 100 < evidence.reads * READS_MIN {
-        return None;
-    }
     let more = Bytes::of_pages(evidence.frames?);
-    Some(in_mib(evidence.budget.0 + more.0))
+    Some(in_mib(evidence.budget?.0 + more.0))
 }
 
 /// What compressed memory would have done: a major fault takes the time of a minor one, and that of
-/// decompressing a page. Its device gets a quarter more than the data takes.
+/// decompressing a page. It gets a quarter more than the data takes.
 fn zram(evidence: &Evidence) -> Option<Zram> {
-    let &Evidence { elapsed, stalled, minor, major, swapped, budget, .. } = evidence;
-    let sample = evidence.sample?;
+    let &Evidence { elapsed, stalled, minor, major, swapped, sample, .. } = evidence;
+    let (slow, budget) = (evidence.slow.clone()?, evidence.budget?);
     if sample.pages < SAMPLED_MIN || sample.bytes == 0 || major.is_zero() {
         return None;
     }
@@ -226,8 +232,10 @@ fn zram(evidence: &Evidence) -> Option<Zram> {
         Some(Scope::Paged) | None => 0,
     };
     let (swap_bytes, budget_bytes) = (in_mib(takes + takes / 4), in_mib(budget.0 + more));
+    let fast = Spec::Zram { size: Bytes(swap_bytes), algorithm: Algorithm::default() };
+    let swap = Spec::Tier { fast: Box::new(fast), slow: Box::new(slow) }.to_string();
     let helps = times >= TIMES_MIN && compresses >= COMPRESSES_MIN;
-    helps.then_some(Zram { times, compresses, swap_bytes, budget_bytes })
+    helps.then_some(Zram { times, compresses, swap, swap_bytes, budget_bytes })
 }
 
 impl fmt::Display for Verdict {
@@ -267,17 +275,22 @@ mod tests {
         reads: 1000,
         reads_of_one: 900,
         frames: Some(1000),
-        sample: None,
+        sample: Sample { pages: 0, bytes: 0, nanos: 0 },
+        slow: None,
         minor: Duration::from_micros(5),
         major: Duration::from_micros(60),
         swapped: Bytes(300 << 20),
-        budget: Bytes(64 << 20),
+        budget: Some(Bytes(64 << 20)),
         scope: Some(Scope::Everything),
     };
     /// Compresses four times, and is decompressed in 1 us.
-    const COMPRESSING: Option<Sample> =
-        Some(Sample { pages: 100, bytes: 100 << 10, nanos: 100_000 });
-    const INCOMPRESSIBLE: Option<Sample> = Some(Sample { pages: 100, bytes: 400 << 10, nanos: 0 });
+    const COMPRESSING: Sample = Sample { pages: 100, bytes: 100 << 10, nanos: 100_000 };
+    const INCOMPRESSIBLE: Sample = Sample { pages: 100, bytes: 400 << 10, nanos: 0 };
+
+    /// The device of a run.
+    fn disk() -> Option<Spec> {
+        Some(Spec::Dir { path: "/var/tmp".into(), size: Bytes(1 << 30) })
+    }
 
     #[test]
     fn a_verdict_names_the_limit_and_the_remedy() {
@@ -299,37 +312,71 @@ mod tests {
                 "a thread waited 46 % of the time, mostly for memory to be freed",
             ),
             (
-                Evidence { reads_of_one: 899, stalled: secs(2), ..SLOW },
-                "a thread waited 2 % of the time, mostly for reads from swap",
+                Evidence {
+                    reads_of_one: 899,
+                    stalled: secs(22),
+                    sample: COMPRESSING,
+                    slow: disk(),
+                    ..SLOW
+                },
+                "a thread waited 22 % of the time, mostly for reads from swap",
+            ),
+            (
+                Evidence { budget: None, sample: COMPRESSING, slow: disk(), ..SLOW },
+                "a thread waited 46 % of the time, mostly for reads from swap",
             ),
             (
                 Evidence { scope: Some(Scope::Paged), frames: Some(0), ..SLOW },
                 "a thread waited 46 % of the time, mostly for reads from swap; --paged 64M would \
                  avoid many reads",
             ),
+        ];
+        assert_verdicts(&table);
+    }
+
+    #[test]
+    fn compressed_memory_is_named_before_the_only_device() {
+        let secs = Duration::from_secs;
+        let table = [
             // 75 MiB hold the 300; 46 s of 100 become 4.6.
             (
-                Evidence { sample: COMPRESSING, frames: None, ..SLOW },
+                Evidence { sample: COMPRESSING, slow: disk(), frames: None, ..SLOW },
                 "a thread waited 46 % of the time, mostly for reads from swap; --memory 139M \
-                 --swap zram:94M would be 1.7 times as fast, the data compresses 4.0 times",
-            ),
-            (
-                Evidence { sample: COMPRESSING, frames: None, scope: None, ..SLOW },
-                "a thread waited 46 % of the time, mostly for reads from swap; \
-                 --memory-per-process 64M --swap zram:94M would be 1.7 times as fast, the data \
+                 --swap tier:zram:94M:lz4+dir:/var/tmp:1G would be 1.7 times as fast, the data \
                  compresses 4.0 times",
             ),
             (
-                Evidence { sample: INCOMPRESSIBLE, frames: None, ..SLOW },
+                Evidence { sample: COMPRESSING, frames: None, ..SLOW },
                 "a thread waited 46 % of the time, mostly for reads from swap",
             ),
             (
-                Evidence { sample: COMPRESSING, stalled: secs(16), frames: None, ..SLOW },
+                Evidence { sample: COMPRESSING, slow: disk(), frames: None, scope: None, ..SLOW },
+                "a thread waited 46 % of the time, mostly for reads from swap; \
+                 --memory-per-process 64M --swap tier:zram:94M:lz4+dir:/var/tmp:1G would be 1.7 \
+                 times as fast, the data compresses 4.0 times",
+            ),
+            (
+                Evidence { sample: INCOMPRESSIBLE, slow: disk(), frames: None, ..SLOW },
+                "a thread waited 46 % of the time, mostly for reads from swap",
+            ),
+            (
+                Evidence {
+                    sample: COMPRESSING,
+                    slow: disk(),
+                    stalled: secs(16),
+                    frames: None,
+                    ..SLOW
+                },
                 "a thread waited 16 % of the time, mostly for reads from swap",
             ),
         ];
+        assert_verdicts(&table);
+    }
+
+    #[track_caller]
+    fn assert_verdicts(table: &[(Evidence, &str)]) {
         for (evidence, expected) in table {
-            assert_eq!(verdict(&evidence).to_string(), expected, "{evidence:?}");
+            assert_eq!(verdict(evidence).to_string(), *expected, "{evidence:?}");
         }
     }
 }

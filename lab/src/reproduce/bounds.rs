@@ -8,8 +8,8 @@
 //! These changes have no bound, for they are not reproduced at the experiment's own scale either,
 //! by less than half or at random ([docs/reproduction.md](../../../docs/reproduction.md)): success
 //! rates of compaction-2012, and scans of *lesslock* and *revert*; *node* of slub-2023; throughput
-//! of kswapd-2018 from 70 dd on, with the peak. SSDs of swap-2020 have none because next to no
-//! change was published.
+//! of kswapd-2018 from 70 dd on, with the peak; all of scaleswap-2026. SSDs of swap-2020 have none
+//! because next to no change was published.
 //!
 //! One run with seed 1 each; a run repeats exactly.
 
@@ -113,6 +113,13 @@ fn compaction_scans_less_if_it_remembers_where_it_failed() {
         Small { experiment: "compaction-2012", study: 0, tasks: 20, scale: 32, shorter: 1.0 };
     let variants = ["compaction-2012-cachefail", "compaction-2012-skipuseless"];
     small.assert_shows(&variants, &["free scanned", "migrate scanned"]);
+}
+
+#[test]
+fn swapping_is_faster_if_each_core_has_its_own_lru_lists() {
+    let small =
+        Small { experiment: "scaleswap-2026", study: 0, tasks: 128, scale: 512, shorter: 10.0 };
+    small.assert_shows(&["scaleswap-2026-lru"], &["swap throughput"]);
 }
 
 /// Nothing was published of it. The bound is a goal of docs/reproduction.md: 95 % of the throughput

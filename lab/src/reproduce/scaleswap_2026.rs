@@ -1,13 +1,12 @@
-//! "ScaleSwap: A Scalable OS Swap System for All-Flash Swap Arrays" (2026): what each core has of its
-//! own: LRU lists, and all else of swap.
+//! "ScaleSwap: A Scalable OS Swap System for All-Flash Swap Arrays" (2026): each core has LRU lists
+//! of its own, and all else of swap.
 //!
 //! 128 processes of stress on as many cores pass over 2200 MiB each, page by page: in turns they
 //! write all and read all. So each page comes in once a pass, and goes out dirty every other one.
 //! Here each access writes with a chance of one half.
 //!
-//! The simulator was not made for this machine: the base fixes two of its costs, what was published
-//! of the changes none. The kernel is Linux 6.6, with the steps of 2016 and 2020. Its 128 swap files
-//! on a striped array are eight devices here.
+//! The base is Linux 6.6, which has the steps of 2016 and 2020. Its 128 swap files on a striped
+//! array are eight devices here.
 //!
 //! The published mean latency of the base is no mean of all accesses: 128 processes that each wait
 //! 769 us for a page would swap 1.4 GB/s. Their scripts average over seconds and processes.
@@ -74,7 +73,7 @@ const DEFAULTS: Variant = Variant {
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: NAME,
-    about: "what each core has of its own: stress on 128 cores, swapping to eight NVMe drives",
+    about: "LRU lists and swap of each core: stress on 128 cores, swapping to eight NVMe drives",
     studies: &[STUDY],
 };
 

@@ -44,8 +44,8 @@ fn seconds(seconds: f64) -> String {
 
 /// What limited the run, and what to change.
 pub(super) fn verdict(report: &Report) -> Verdict {
-    let crate::verdict::Verdict { limited_by, stalled_percent, budget_bytes, option, zram } =
-        report.verdict;
+    let &crate::verdict::Verdict { limited_by, stalled_percent, budget_bytes, option, ref zram } =
+        &report.verdict;
     if report.processes == 0 {
         let title = "No memory was paged".to_owned();
         let advice =
@@ -83,7 +83,7 @@ pub(super) fn verdict(report: &Report) -> Verdict {
         }
         None => unknown.to_owned(),
     };
-    let compressed = zram.map(|zram| {
+    let compressed = zram.as_ref().map(|zram| {
         let (options, times, compresses) = (zram.options(option), zram.times, zram.compresses);
         format!(
             "With {options}, the run would be {times:.1} times as fast: the data compresses \
@@ -185,13 +185,18 @@ mod tests {
     #[test]
     fn the_verdict_names_limit_and_remedy() {
         let mut report = report(&two_processes());
-        let zram =
-            Zram { times: 1.94, compresses: 3.0, swap_bytes: 25 << 20, budget_bytes: 84 << 20 };
+        let zram = Zram {
+            times: 1.94,
+            compresses: 3.0,
+            swap: "tier:zram:25M:lz4+dir:/x:1G".to_owned(),
+            swap_bytes: 25 << 20,
+            budget_bytes: 84 << 20,
+        };
         for (limited_by, budget_bytes, zram, title, remedy) in [
             (LimitedBy::Nothing, None, None, "Memory did not slow", "waited for memory 46 %"),
             (LimitedBy::SwapReads, Some(68 << 20), None, "Reads from swap", "--memory 68M"),
             (LimitedBy::SwapReads, None, None, "Reads from swap", "cannot be told"),
-            (LimitedBy::SwapReads, None, Some(zram), "Reads from swap", "zram:25M, the run would"),
+            (LimitedBy::SwapReads, None, Some(zram), "Reads from swap", "dir:/x:1G, the run would"),
             (LimitedBy::Reclaim, None, None, "Freeing memory", "cannot be told"),
             (LimitedBy::Full, None, None, "Memory and swap were full", "More swap"),
             (LimitedBy::Kernel, None, None, "The kernel ended", "A smaller --memory"),

@@ -38,6 +38,8 @@ pub(crate) enum Swap {
     /// A tier: memory of this many bytes before the directory. Pages of these programs do not
     /// compress, and would pass by a level that compresses.
     Tier(u64),
+    /// A tier: compressed memory of this many bytes before the directory.
+    Compressed(u64),
     /// A directory on the tests' disk.
     Dir,
     /// The directory, with these faults injected.
@@ -169,6 +171,7 @@ impl Place {
             Swap::Ram => format!("ram:{}", limits.swap_size),
             Swap::Zram(algorithm) => format!("zram:{}:{algorithm}", limits.swap_size),
             Swap::Tier(fast) => format!("tier:ram:{fast}+{dir}"),
+            Swap::Compressed(fast) => format!("tier:zram:{fast}:lz4+{dir}"),
             Swap::Dir => dir,
             Swap::Flaky(faults) => format!("flaky:{faults}+{dir}"),
             Swap::FlakyReplicas(faults) => {
