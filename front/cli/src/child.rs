@@ -4,9 +4,10 @@
 //! Running --- thread "wait": wait4 ---------------> Ended       others' orphans: reaped
 //!         \-- thread "signals": SIGTERM ----------> program, and what it has started
 //!                               SIGHUP, SIGUSR ---> program
+//!                      SIGINT, SIGQUIT, if sent --> program
 //! ```
-//! Signals of the keyboard reach the program from the terminal; this process only survives them, to
-//! print the summary. SIGTERM is meant to end the whole job, as from a terminal's job control or
+//! Signals of the keyboard reach the program from the terminal, and this process survives them, to
+//! print the summary; those that a process has sent to this one are passed on. SIGTERM is meant to end the whole job, as from a terminal's job control or
 //! timeout(1): it is sent once to every process of the run in this process group. The program stays
 //! in that group, so that keyboard and job control work. Other signals are messages for the program
 //! and are passed on to it alone.
@@ -21,19 +22,24 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, pidfd_open, pidfd_send_signal,
     set_child_subreaper, set_parent_process_death_signal,
 };
+use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
+use signal_hook::low_level::unregister;
+use signal_hook_registry::register_sigaction;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Signals that are meant for the program.
 const FORWARDED: [i32; 4] = [SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
-/// Signals of the keyboard, which the program gets from the terminal.
+/// Signals of the keyboard, which the program gets from the terminal, too.
 const KEYBOARD: [i32; 2] = [SIGINT, SIGQUIT];
 
 /// How often the remaining processes of a run are checked.
@@ -73,6 +79,7 @@ pub(crate) struct Running {
     pid: Pid,
     ended: Receiver<io::Result<Ended>>,
     signals: Handle,
+    sent: Sent,
 }
 
 impl Running {
@@ -82,14 +89,16 @@ impl Running {
             set_child_subreaper(Some(getpid()))?;
         }
         // Before the start, so that no signal arrives without a handler; exec resets handlers.
+        let sent = Sent::note()?;
         let signals = Signals::new(heeded())?;
         let handle = signals.handle();
         prepare(command);
         let pid = Pid::from_child(&command.spawn()?);
         let program = pidfd_open(pid, PidfdFlags::empty())?;
+        let noted = sent.signals.clone();
         thread::Builder::new()
             .name("signals".to_owned())
-            .spawn(move || forward(signals, pid, &program))?;
+            .spawn(move || forward(signals, &noted, pid, &program))?;
         let (sender, ended) = channel();
         thread::Builder::new().name("wait".to_owned()).spawn(move || {
             let status = match orphans {
@@ -99,7 +108,7 @@ impl Running {
             // Fails if the receiver is gone; the status is not needed then.
             let _ = sender.send(status);
         })?;
-        Ok(Running { pid, ended, signals: handle })
+        Ok(Running { pid, ended, signals: handle, sent })
     }
 
     /// The program's process number.
@@ -120,6 +129,36 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.signals.close();
+        for action in self.sent.actions.drain(..) {
+            unregister(action);
+        }
+    }
+}
+
+/// Keyboard signals that a process has sent to this one, and not the terminal to all.
+struct Sent {
+    /// A bit each, set before the signal arrives at [`forward`].
+    signals: Arc<AtomicU32>,
+    actions: Vec<SigId>,
+}
+
+impl Sent {
+    fn note() -> io::Result<Sent> {
+        let signals = Arc::new(AtomicU32::new(0));
+        let note = |signal: &i32| {
+            let (signals, bit) = (signals.clone(), 1 << signal);
+            let action = move |info: &libc::siginfo_t| {
+                // The kernel's own are positive.
+                if info.si_code <= 0 {
+                    signals.fetch_or(bit, Relaxed);
+                }
+            };
+            // SAFETY: the action is a store to an atomic.
+            unsafe { register_sigaction(*signal, action) }
+        };
+        let heeded = KEYBOARD.iter().filter(|signal| !is_ignored(**signal));
+        let actions = heeded.map(note).collect::<io::Result<_>>()?;
+        Ok(Sent { signals, actions })
     }
 }
 
@@ -141,8 +180,10 @@ fn is_ignored(signal: i32) -> bool {
     current.sa_sigaction == libc::SIG_IGN
 }
 
-fn forward(mut signals: Signals, pid: Pid, program: &OwnedFd) {
-    for signal in signals.forever().filter(|signal| FORWARDED.contains(signal)) {
+fn forward(mut signals: Signals, sent: &AtomicU32, pid: Pid, program: &OwnedFd) {
+    let was_sent = |signal: i32| sent.fetch_and(!(1 << signal), Relaxed) & 1 << signal != 0;
+    let is_for_program = |signal: &i32| FORWARDED.contains(signal) || was_sent(*signal);
+    for signal in signals.forever().filter(is_for_program) {
         if let Some(signal) = Signal::from_named_raw(signal) {
             // Before the program gets it, and starts a process to clean up.
             let family = (signal == Signal::TERM).then(Family::now);

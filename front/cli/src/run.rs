@@ -167,7 +167,8 @@ pub(crate) struct Run {
     /// program runs
     #[arg(long, value_name = "[ADDRESS:]PORT")]
     metrics: Option<Address>,
-    /// Show progress even if standard error is not a terminal
+    /// Show progress. By default it is shown if standard error is a terminal, and standard output
+    /// is not: the line would overwrite what the program prints
     #[arg(long)]
     progress: bool,
     /// Print neither progress nor summary
@@ -369,12 +370,12 @@ impl Run {
     }
 
     fn progress_mode(&self) -> Mode {
-        let terminal = io::stderr().is_terminal();
-        match (self.progress, self.quiet) {
-            (true, _) if !terminal => Mode::Lines,
-            (false, true) => Mode::Off,
-            _ if terminal => Mode::Spinner,
-            _ => Mode::Off,
+        match (self.progress, io::stderr().is_terminal()) {
+            (true, false) => Mode::Lines,
+            (true, true) => Mode::Spinner,
+            // The program's prompts and output must stay on the screen.
+            (false, true) if !self.quiet && !io::stdout().is_terminal() => Mode::Spinner,
+            (false, _) => Mode::Off,
         }
     }
 

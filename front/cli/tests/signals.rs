@@ -112,6 +112,32 @@ fn sigterm_reaches_each_process_of_the_group_once() {
     assert_eq!(talk.end().status.code(), Some(4));
 }
 
+/// As from a supervisor, or for PID 1 of a container with STOPSIGNAL SIGINT.
+#[test]
+fn keyboard_signals_that_a_process_sends_reach_the_program_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "import signal, sys; \
+        tell = lambda number, _: print(signal.Signals(number).name, flush=True); \
+        signal.signal(signal.SIGINT, tell); signal.signal(signal.SIGQUIT, tell); \
+        print('ready', 0, flush=True); print(*sys.stdin, sep=''); sys.exit(4)";
+    let Some(run) = command(&dir, &["--quiet", "python3", "-c", script]) else { return };
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,QUIT"]).arg(run.get_program()).args(run.get_args());
+    command.env("HIGHWATER_PRELOAD", dir.path().join("libidle.so"));
+    let mut talk = Talk::start(command);
+    talk.number("ready");
+    for (signal, name) in
+        [(Signal::INT, "SIGINT"), (Signal::QUIT, "SIGQUIT"), (Signal::INT, "SIGINT")]
+    {
+        talk.signal(signal);
+        assert_eq!(talk.line(), name);
+    }
+    talk.send("end");
+    drop(talk.child.stdin.take());
+    assert_eq!(talk.line(), "end", "each signal came once");
+    assert_eq!(talk.end().status.code(), Some(4));
+}
+
 #[test]
 fn other_groups_and_signals_are_left_to_the_program() {
     let dir = tempfile::tempdir().unwrap();
