@@ -5,7 +5,7 @@ use std::fmt;
 
 /// The state of memory at a failed allocation. Counts are sums over all nodes, in pages, read one
 /// after the other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shortage {
     /// Rounds of direct reclaim that freed nothing.
     pub rounds: u32,
@@ -50,13 +50,32 @@ impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shortage { rounds, frames, free, anon, file, isolated, .. } = self;
         let Shortage { kswapd_failing, nodes, slots_used, slots, room, write_errors, .. } = self;
+        write!(f, "{rounds} rounds of reclaim in {} ms gained nothing", self.waited.0 / 1_000_000)?;
+        // All swap is in use: there is no more to say.
+        if slots_used == slots && *write_errors == 0 {
+            return Ok(());
+        }
         write!(
             f,
-            "{rounds} rounds of reclaim in {} ms gained nothing; of {frames} pages {free} are \
-             free, {anon} anonymous and {file} of files listed, {isolated} being looked at; \
-             {slots_used} of {slots} swap slots are used, and {room} can be; {write_errors} writes \
-             failed; kswapd has given up on {kswapd_failing} of {nodes} nodes",
-            self.waited.0 / 1_000_000
+            "; of {frames} pages {free} are free, {anon} anonymous and {file} of files listed, \
+             {isolated} being looked at; {slots_used} of {slots} swap slots are used, and {room} \
+             can be; {write_errors} writes failed; kswapd has given up on {kswapd_failing} of \
+             {nodes} nodes"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_are_told_unless_all_swap_is_in_use() {
+        let full = Shortage { rounds: 16, slots_used: 9, slots: 9, ..Shortage::default() };
+        assert_eq!(full.to_string(), "16 rounds of reclaim in 0 ms gained nothing");
+        for other in [Shortage { slots: 10, room: 1, ..full }, Shortage { write_errors: 2, ..full }]
+        {
+            assert!(other.to_string().contains("kswapd has given up on 0 of 0 nodes"), "{other}");
+        }
     }
 }
