@@ -152,8 +152,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "faults|copies")]
     system_calls: Option<SystemCalls>,
     /// File with settings in TOML: keys are the long options here, such as memory = "256M", swap =
-    /// ["ram:1G"], quiet = true. The command line wins over the environment (HIGHWATER_MEMORY,
-    /// HIGHWATER_SWAP with ';' between devices, and so on), which wins over the file
+    /// ["dir:/var/tmp:8G"], quiet = true. The command line wins over the environment
+    /// (HIGHWATER_MEMORY, HIGHWATER_SWAP with ';' between devices, and so on), which wins over the
+    /// file
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
     /// Name of the session, for 'highwater ls' and 'highwater top': a letter, then letters, digits,
