@@ -18,7 +18,7 @@ use crate::session::{self, Process, Session};
 use crate::swap::device;
 use clap::Args;
 use highwater_command::print;
-use highwater_devices::Area;
+use highwater_devices::{Area, Exact};
 use highwater_mm::Config;
 use highwater_mm::config::{FILE_WINDOW_MAX, SWAPPINESS_MAX};
 use highwater_mm::stats::{Counter, Snapshot};
@@ -262,12 +262,10 @@ fn check_memory(bytes: Bytes, budget: &Budget) -> Result<Bytes, Refusal> {
     let most = Bytes::of_pages(budget.limit_max());
     if bytes > most {
         let what = format!("{bytes} is more than this session can have");
-        return Err(Refusal::new(
-            what,
-            format!("give {most} or less, or start it with --memory-max"),
-        ));
+        let remedy = format!("give memory={} or less, or start it with --memory-max", Exact(most));
+        return Err(Refusal::new(what, remedy));
     }
-    within("memory", bytes, most)
+    within("memory=", bytes, most)
 }
 
 /// Carries a request out; returns the lines to print.
@@ -468,8 +466,9 @@ mod tests {
         let session = session(false);
         let set = |mib: u64, budget| check(Request::SetMemory(Bytes(mib << 20)), &session, budget);
         assert_eq!(set(200, Some(&budget)), Ok(Request::SetMemory(Bytes(200 << 20))));
-        assert!(set(201, Some(&budget)).unwrap_err().to_string().contains("--memory-max"));
-        assert!(set(1, Some(&budget)).is_err());
+        let remedy = |mib| set(mib, Some(&budget)).unwrap_err().remedy().to_owned();
+        assert_eq!(remedy(201), "give memory=200M or less, or start it with --memory-max");
+        assert_eq!(remedy(1), "give memory=4M or more");
         let tuning = Tuning { readahead: Some(1), ..Tuning::default() };
         let readahead = Request::Tune(Key::Readahead, tuning);
         assert_eq!(check(readahead.clone(), &session, Some(&budget)), Ok(readahead.clone()));

@@ -113,9 +113,10 @@ fn wrong_usage() {
 fn invalid_budgets() {
     refuses(&["--memory", "much", "--", "true"], "for example 512M");
     refuses(&["--memory", "", "--", "true"], "for example 512M");
-    refuses(&["--memory", "4095K", "--", "true"], "--memory 4 MiB or more");
+    refuses(&["--memory", "4095K", "--", "true"], "--memory 4M or more");
     refuses(&["--memory", "1000T", "--", "true"], "or less");
-    refuses(&["--paged", "4095K", "--", "true"], "--paged 4 MiB or more");
+    refuses(&["--paged", "4095K", "--", "true"], "--paged 4M or more");
+    refuses(&["--memory", "8M", "--memory-max", "4M", "--", "true"], "--memory-max 8M or more");
     refuses(&["--memory", "8M", "--paged", "8M", "--", "true"], "give one of them");
 }
 
