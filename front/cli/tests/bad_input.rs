@@ -226,10 +226,12 @@ fn files_that_are_not_programs() {
     let dir = tempfile::tempdir().unwrap();
     refuses(&["--", "no-such-program"], "install it, or give its path");
     refuses(&["--", "/nonexistent/program"], "check the path");
+    refuses(&["--", "no-such-program -l"], "give its path, or leave the quotes out");
+    refuses(&["--", "/nonexistent/program -l"], "check the path, or leave the quotes out");
     refuses(&["--", ""], "give its path");
     refuses_program(dir.path(), "name a program");
     refuses_program(&executable(&dir, "text", b"echo hello\n"), "#!/bin/sh");
-    refuses_program(&executable(&dir, "lost", b"#!/nonexistent/shell\n"), "check the path");
+    refuses_program(&executable(&dir, "lost", b"#!/nonexistent/shell\n"), "correct its first line");
     refuses_program(&executable(&dir, "cut", b"\x7fELF"), "rebuild it");
     let plain = executable(&dir, "plain", b"#!/bin/sh\n");
     set_permissions(&plain, Permissions::from_mode(0o644)).unwrap();
