@@ -196,6 +196,7 @@ fn unusable_swap_devices() {
         ("tier:dir:/tmp:64M+ram:64M".to_owned(), "the fast level is ram: or zram:"),
         ("tier:ram:1M+dir:/nonexistent:16M".to_owned(), "create the directory"),
         (within(Path::new("/nonexistent")), "create the directory"),
+        (within(Path::new("/proc")), "no file can be created there; name a directory on a disk"),
         (within(&file), "name a directory"),
         (within(&dir.path().join("a;b")), "may not contain"),
         ("file:/nonexistent/swap:16M".to_owned(), "create the directory"),
