@@ -140,19 +140,38 @@ const COMPACT: &str = "compact";
 const SWAP_ADD: &str = "swap-add";
 const SWAP_REMOVE: &str = "swap-remove";
 
+fn is_key(argument: &str) -> bool {
+    let is_change = [SWAP_ADD, SWAP_REMOVE, COMPACT].contains(&argument);
+    argument.contains('=') || is_change || Key::named(argument).is_some()
+}
+
 /// The session that the arguments name, if they do, and the requests.
 fn requests(arguments: &[String]) -> Result<(Option<&str>, Vec<Request>), Refusal> {
-    let is_key = |argument: &String| {
-        let is_change = [SWAP_ADD, SWAP_REMOVE, COMPACT].contains(&argument.as_str());
-        argument.contains('=') || is_change || Key::named(argument).is_some()
-    };
     let (given, keys) = match arguments.split_first() {
         Some((first, rest)) if !is_key(first) => (Some(first.as_str()), rest),
         _ => (None, arguments),
     };
+    apart(keys)?;
     let requests: Result<Vec<_>, _> = keys.iter().map(|argument| request(argument)).collect();
     let usual = || Key::NAMES[..Key::USUAL].iter().map(|(_, key)| Request::Read(*key)).collect();
     requests.map(|found| (given, if found.is_empty() { usual() } else { found }))
+}
+
+/// Refuses a change that is written in several words, such as `memory 96M` or `memory = 96M`.
+fn apart(words: &[String]) -> Result<(), Refusal> {
+    let meant = |at: usize| {
+        let name = words[..at].last().filter(|name| Key::named(name).is_some())?;
+        let value = words[at..].iter().map(|word| word.trim_start_matches('='));
+        let change = format!("{name}={}", value.clone().find(|value| !value.is_empty())?);
+        request(&change).is_ok().then_some(change)
+    };
+    let value = words.iter().position(|word| !is_key(word) || word.starts_with('='));
+    match value.and_then(|at| Some((&words[at], meant(at)?))) {
+        Some((word, change)) => {
+            Err(Refusal::new(format!("there is no key '{word}'"), format!("write {change}")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn request(argument: &str) -> Result<Request, Refusal> {
@@ -456,6 +475,22 @@ mod tests {
         ] {
             let line = parse(&arguments).unwrap_err();
             assert!(line.contains(expected) && line.lines().count() == 1, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_change_in_several_words_is_refused_with_the_one_word() {
+        for (words, key, meant) in [
+            (&["demo", "memory", "96M"][..], "'96M'", "write memory=96M"),
+            (&["memory", "=", "96M"], "'='", "write memory=96M"),
+            (&["demo", "granted", "kswapd", "=auto"], "'=auto'", "write kswapd=auto"),
+            (&["demo", "memory", "much"], "'much'", "keys are memory"),
+            (&["demo", "granted", "96M"], "'96M'", "keys are memory"),
+            (&["demo", "memory", "="], "''", "keys are memory"),
+        ] {
+            let line = parse(words).unwrap_err();
+            let what = format!("there is no key {key}; {meant}");
+            assert!(line.starts_with(&what), "{line}");
         }
     }
 

@@ -59,6 +59,8 @@ fn ctl_refuses_keys_and_values_that_there_are_not() {
         let errors = refused(highwater().args(["ctl", argument]));
         assert!(errors.contains(remedy), "{errors}");
     }
+    let errors = refused(highwater().args(["ctl", "demo", "memory", "=", "96M"]));
+    assert!(errors.contains("write memory=96M"), "{errors}");
 }
 
 /// A directory that other users can enter.
