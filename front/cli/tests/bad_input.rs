@@ -408,7 +408,7 @@ fn reports_and_metrics_that_there_are_not() {
         refuses(&["--report", path.to_str().unwrap(), "--", "true"], "name it report.html");
         assert!(!path.exists());
     }
-    for address in ["", "nowhere", "localhost:9400", "127.0.0.1", "127.0.0.1:65536"] {
+    for address in ["", "nowhere", "localhost:http", "127.0.0.1", "127.0.0.1:65536"] {
         refuses(&["--metrics", address, "--", "true"], "see 'highwater run --help'");
     }
     refuses(&["--metrics", "nowhere", "--", "true"], "for example 127.0.0.1:9400");
