@@ -45,11 +45,23 @@ pub(crate) fn create(spec: &Spec) -> Result<File, Reason> {
         | Spec::Tier { .. }
         | Spec::Flaky { .. } => Err(io::Error::from_raw_os_error(libc::EINVAL)),
     };
-    let file = file.map_err(|error| Reason::from_io("create the file", &error))?;
+    let file = file.map_err(|error| match Reason::from_io("create the file", &error) {
+        Reason::Missing if directory(spec).is_some_and(Path::is_dir) => Reason::TakesNoFiles,
+        reason => reason,
+    })?;
     check_size(&file, spec.size())?;
     choose_caching(&file)?;
     resize(&file, Bytes::of_pages(u64::from(spec.pages())).0)?;
     Ok(file)
+}
+
+/// The directory that the file of a device lies in.
+fn directory(spec: &Spec) -> Option<&Path> {
+    match spec {
+        Spec::Dir { path, .. } => Some(path),
+        Spec::File { path, .. } => path.parent(),
+        _ => None,
+    }
 }
 
 fn resize(file: &File, len: u64) -> Result<(), Reason> {

@@ -19,6 +19,8 @@ pub struct OpenError {
 pub enum Reason {
     /// The directory, or the one the file is to lie in, does not exist.
     Missing,
+    /// The directory exists, but holds no files that programs create, such as /proc.
+    TakesNoFiles,
     /// The path, or a part of it, is not a directory.
     NotADirectory,
     /// The name of the file exists already.
@@ -126,6 +128,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Missing => f.write_str("no such directory"),
+            Reason::TakesNoFiles => f.write_str("no file can be created there"),
             Reason::NotADirectory => f.write_str("not a directory"),
             Reason::Exists => f.write_str("exists already, and is never overwritten"),
             Reason::Permission => f.write_str("no permission to create a file there"),

@@ -2,6 +2,7 @@
 
 use highwater_units::Bytes;
 use parse_size::{Config, Error};
+use std::fmt;
 
 /// More digits overflow silently in the parser, and no size has them.
 const DIGITS_MAX: usize = 19;
@@ -24,6 +25,21 @@ pub fn size(text: &str) -> Result<Bytes, String> {
     }
     let parsed = Config::new().with_binary().parse_size(text).map(Bytes);
     parsed.map_err(|error| reason(error).to_owned())
+}
+
+/// A size in the form that [`size()`] reads back, in one word: in the largest unit that divides it,
+/// such as 4M. Remedies show sizes so, because they are typed.
+#[derive(Clone, Copy, Debug)]
+pub struct Exact(pub Bytes);
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0.0;
+        let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K"), (0, "")];
+        let divides = |(shift, _): &(u32, &str)| bytes.is_multiple_of(1 << *shift);
+        let (shift, unit) = units.into_iter().find(divides).unwrap_or((0, ""));
+        write!(f, "{}{unit}", bytes >> shift)
+    }
 }
 
 #[cfg(test)]
@@ -49,6 +65,15 @@ mod tests {
             ("1.00000000000000000000G", "it has too many digits"),
         ] {
             assert_eq!(size(text), Err(reason.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_exact_size_is_read_back() {
+        let sizes = [(4095, "4095"), (4 << 20, "4M"), (21_708 << 20, "21708M"), (3 << 30, "3G")];
+        for (bytes, text) in sizes {
+            assert_eq!(Exact(Bytes(bytes)).to_string(), text);
+            assert_eq!(size(text), Ok(Bytes(bytes)));
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::flaky::FaultPlan;
 use crate::remote::{EXPORT_MAX, NBD_SIZE_MIN, Server};
-use crate::size::size;
+use crate::size::{Exact, size};
 use highwater_units::Bytes;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -429,19 +429,6 @@ fn parse_size(text: &str) -> Result<Bytes, String> {
         size if size < SIZE_MIN => Err(format!("size {text} is under {SIZE_MIN}")),
         size if size > SIZE_MAX => Err(format!("size {text} is over {SIZE_MAX}")),
         size => Ok(Bytes::of_pages(size.pages())),
-    }
-}
-
-/// A size in the form that [`Spec::parse`] reads back: in the largest unit that divides it.
-struct Exact(Bytes);
-
-impl fmt::Display for Exact {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = self.0.0;
-        let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K"), (0, "")];
-        let divides = |(shift, _): &(u32, &str)| bytes.is_multiple_of(1 << *shift);
-        let (shift, unit) = units.into_iter().find(divides).unwrap_or((0, ""));
-        write!(f, "{}{unit}", bytes >> shift)
     }
 }
 

@@ -102,6 +102,8 @@ fn bad_directories_are_named() {
     std::fs::write(&file, "").unwrap();
     assert_eq!(refusal(&dir_spec("/nonexistent/dir")), Reason::Missing);
     assert_eq!(refusal(&file_spec("/nonexistent/swap")), Reason::Missing);
+    assert_eq!(refusal(&dir_spec("/proc")), Reason::TakesNoFiles);
+    assert_eq!(refusal(&file_spec("/proc/swap")), Reason::TakesNoFiles);
     assert_eq!(refusal(&dir_spec(&file)), Reason::NotADirectory);
     assert_eq!(refusal(&file_spec(file.join("swap"))), Reason::NotADirectory);
     assert_eq!(refusal(&file_spec(dir.path())), Reason::Exists);

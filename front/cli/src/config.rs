@@ -382,7 +382,7 @@ mod tests {
             ),
             ("config = 'a'", ["key config: there is no", "there are memory"]),
             ("memory = 'much'", ["run.toml', key memory: --memory 'much' is", "for example 512M"]),
-            ("memory = '1K'", ["key memory: a budget of 1 KiB is too small", "4 MiB or more"]),
+            ("memory = '1K'", ["key memory: a budget of 1 KiB is too small", "4M or more"]),
             ("swap = ['ram:16M', 'tape:1G']", ["run.toml', key swap: ", "dir:PATH:SIZE"]),
             ("kswapd = 17", ["key kswapd: ", "'17' is neither 1 to 16 nor auto"]),
             ("kswapd = [1, 2]", ["key kswapd: the value is a list", "as after --kswapd"]),

@@ -18,7 +18,7 @@ use crate::session::{self, Process, Session};
 use crate::swap::device;
 use clap::Args;
 use highwater_command::print;
-use highwater_devices::Area;
+use highwater_devices::{Area, Exact};
 use highwater_mm::Config;
 use highwater_mm::config::{FILE_WINDOW_MAX, SWAPPINESS_MAX};
 use highwater_mm::stats::{Counter, Snapshot};
@@ -140,19 +140,38 @@ const COMPACT: &str = "compact";
 const SWAP_ADD: &str = "swap-add";
 const SWAP_REMOVE: &str = "swap-remove";
 
+fn is_key(argument: &str) -> bool {
+    let is_change = [SWAP_ADD, SWAP_REMOVE, COMPACT].contains(&argument);
+    argument.contains('=') || is_change || Key::named(argument).is_some()
+}
+
 /// The session that the arguments name, if they do, and the requests.
 fn requests(arguments: &[String]) -> Result<(Option<&str>, Vec<Request>), Refusal> {
-    let is_key = |argument: &String| {
-        let is_change = [SWAP_ADD, SWAP_REMOVE, COMPACT].contains(&argument.as_str());
-        argument.contains('=') || is_change || Key::named(argument).is_some()
-    };
     let (given, keys) = match arguments.split_first() {
         Some((first, rest)) if !is_key(first) => (Some(first.as_str()), rest),
         _ => (None, arguments),
     };
+    apart(keys)?;
     let requests: Result<Vec<_>, _> = keys.iter().map(|argument| request(argument)).collect();
     let usual = || Key::NAMES[..Key::USUAL].iter().map(|(_, key)| Request::Read(*key)).collect();
     requests.map(|found| (given, if found.is_empty() { usual() } else { found }))
+}
+
+/// Refuses a change that is written in several words, such as `memory 96M` or `memory = 96M`.
+fn apart(words: &[String]) -> Result<(), Refusal> {
+    let meant = |at: usize| {
+        let name = words[..at].last().filter(|name| Key::named(name).is_some())?;
+        let value = words[at..].iter().map(|word| word.trim_start_matches('='));
+        let change = format!("{name}={}", value.clone().find(|value| !value.is_empty())?);
+        request(&change).is_ok().then_some(change)
+    };
+    let value = words.iter().position(|word| !is_key(word) || word.starts_with('='));
+    match value.and_then(|at| Some((&words[at], meant(at)?))) {
+        Some((word, change)) => {
+            Err(Refusal::new(format!("there is no key '{word}'"), format!("write {change}")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn request(argument: &str) -> Result<Request, Refusal> {
@@ -262,12 +281,10 @@ fn check_memory(bytes: Bytes, budget: &Budget) -> Result<Bytes, Refusal> {
     let most = Bytes::of_pages(budget.limit_max());
     if bytes > most {
         let what = format!("{bytes} is more than this session can have");
-        return Err(Refusal::new(
-            what,
-            format!("give {most} or less, or start it with --memory-max"),
-        ));
+        let remedy = format!("give memory={} or less, or start it with --memory-max", Exact(most));
+        return Err(Refusal::new(what, remedy));
     }
-    within("memory", bytes, most)
+    within("memory=", bytes, most)
 }
 
 /// Carries a request out; returns the lines to print.
@@ -462,14 +479,31 @@ mod tests {
     }
 
     #[test]
+    fn a_change_in_several_words_is_refused_with_the_one_word() {
+        for (words, key, meant) in [
+            (&["demo", "memory", "96M"][..], "'96M'", "write memory=96M"),
+            (&["memory", "=", "96M"], "'='", "write memory=96M"),
+            (&["demo", "granted", "kswapd", "=auto"], "'=auto'", "write kswapd=auto"),
+            (&["demo", "memory", "much"], "'much'", "keys are memory"),
+            (&["demo", "granted", "96M"], "'96M'", "keys are memory"),
+            (&["demo", "memory", "="], "''", "keys are memory"),
+        ] {
+            let line = parse(words).unwrap_err();
+            let what = format!("there is no key {key}; {meant}");
+            assert!(line.starts_with(&what), "{line}");
+        }
+    }
+
+    #[test]
     fn a_budget_is_set_up_to_its_maximum() {
         let dir = tempfile::tempdir().unwrap();
         let budget = Budget::create(dir.path(), Scope::Everything, 25_600, 51_200).unwrap();
         let session = session(false);
         let set = |mib: u64, budget| check(Request::SetMemory(Bytes(mib << 20)), &session, budget);
         assert_eq!(set(200, Some(&budget)), Ok(Request::SetMemory(Bytes(200 << 20))));
-        assert!(set(201, Some(&budget)).unwrap_err().to_string().contains("--memory-max"));
-        assert!(set(1, Some(&budget)).is_err());
+        let remedy = |mib| set(mib, Some(&budget)).unwrap_err().remedy().to_owned();
+        assert_eq!(remedy(201), "give memory=200M or less, or start it with --memory-max");
+        assert_eq!(remedy(1), "give memory=4M or more");
         let tuning = Tuning { readahead: Some(1), ..Tuning::default() };
         let readahead = Request::Tune(Key::Readahead, tuning);
         assert_eq!(check(readahead.clone(), &session, Some(&budget)), Ok(readahead.clone()));

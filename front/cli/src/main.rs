@@ -55,9 +55,16 @@ use highwater_command::Refusal;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// A program that runs, and what another terminal can do meanwhile, for `--help`.
+const EXAMPLES: &str = "\
+Examples:
+  highwater run --memory 256M -- python3 job.py    # in 256 MiB
+  highwater top                                    # in another terminal: watch it
+  highwater ctl memory=512M                        # give it more";
+
 /// Runs a program in less memory than it needs.
 #[derive(Parser)]
-#[command(name = "highwater", version, arg_required_else_help = false)]
+#[command(name = "highwater", version, arg_required_else_help = false, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -103,6 +110,24 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Each is `highwater`, its arguments, and perhaps a remark.
+    #[test]
+    fn the_examples_of_the_help_are_right() {
+        let mut cli = Cli::command();
+        cli.build();
+        let mut helps = vec![cli.render_long_help().to_string()];
+        helps.extend(cli.find_subcommand_mut("run").map(|run| run.render_long_help().to_string()));
+        for help in &helps {
+            let (_, examples) = help.split_once("Examples:\n").expect("examples");
+            assert_eq!(examples.trim_end().lines().count(), 3, "{examples}");
+            for line in examples.trim_end().lines() {
+                let example = line.split(" # ").next().unwrap_or_default();
+                let parsed = Cli::try_parse_from(example.split_whitespace());
+                parsed.map(drop).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+        }
     }
 
     #[test]

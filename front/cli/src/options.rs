@@ -1,7 +1,7 @@
 //! The budget on the command line.
 
 use crate::Refusal;
-use highwater_devices::size;
+use highwater_devices::{Exact, size};
 use highwater_session::{Scope, default_memory, host_memory};
 use highwater_units::Bytes;
 
@@ -71,7 +71,7 @@ fn divide(
     usual: impl FnOnce() -> Result<Bytes, Refusal>,
 ) -> Result<Memory, Refusal> {
     let option = |name, text: Option<&str>| {
-        text.map(|text| within(name, size_of(name, text)?, exists)).transpose()
+        text.map(|text| within(&format!("{name} "), size_of(name, text)?, exists)).transpose()
     };
     let each = option("--memory-per-process", given.per_process)?;
     let all = option("--memory", given.memory)?;
@@ -85,12 +85,12 @@ fn divide(
         (None, None, Some(alone), None) => return Ok(Memory { alone, shared: None }),
         (Some(all), ..) => (Scope::Everything, all),
         (None, Some(paged), ..) => (Scope::Paged, paged),
-        (None, None, ..) => (Scope::Everything, within("--memory", usual()?, exists)?),
+        (None, None, ..) => (Scope::Everything, within("--memory ", usual()?, exists)?),
     };
     let limit_max = max.unwrap_or(Bytes(exists.0.min(limit.0 * 2)));
     if limit_max < limit {
         let what = format!("--memory-max {limit_max} is less than the budget of {limit}");
-        return Err(Refusal::new(what, format!("give {limit} or more")));
+        return Err(Refusal::new(what, format!("give --memory-max {} or more", Exact(limit))));
     }
     let each_max = each.unwrap_or(limit_max);
     let shared = Some(Shared { scope, limit, limit_max, each_max });
@@ -105,11 +105,12 @@ pub(crate) fn size_of(option: &str, text: &str) -> Result<Bytes, Refusal> {
     })
 }
 
-/// A budget in whole pages, if it is large enough and the machine has as much.
+/// A budget in whole pages, if it is large enough and the machine has as much. `option`: what to
+/// write before the size, such as `--memory ` or `memory=`.
 pub(crate) fn within(option: &str, budget: Bytes, exists: Bytes) -> Result<Bytes, Refusal> {
     if budget < BUDGET_MIN {
         let what = format!("a budget of {budget} is too small");
-        return Err(Refusal::new(what, format!("give {option} {BUDGET_MIN} or more")));
+        return Err(Refusal::new(what, format!("give {option}{} or more", Exact(BUDGET_MIN))));
     }
     if budget > exists {
         let what = format!(
@@ -117,7 +118,7 @@ pub(crate) fn within(option: &str, budget: Bytes, exists: Bytes) -> Result<Bytes
         );
         // Page tables, the page cache and other processes need memory, too, and are not counted.
         let most = Bytes(((exists.0 / 10 * 9) >> 20) << 20);
-        return Err(Refusal::new(what, format!("give {option} {most} or less")));
+        return Err(Refusal::new(what, format!("give {option}{} or less", Exact(most))));
     }
     Ok(Bytes::of_pages(budget.pages()))
 }
@@ -135,13 +136,13 @@ mod tests {
     #[test]
     fn a_budget_lies_between_the_least_and_what_exists() {
         let exists = Bytes(1 << 30);
-        assert_eq!(within("--memory", BUDGET_MIN, exists), Ok(BUDGET_MIN));
-        assert_eq!(within("--memory", exists, exists), Ok(exists));
-        assert_eq!(within("--memory", Bytes((5 << 20) + 1), exists), Ok(Bytes(5 << 20)));
-        let small = within("--memory", Bytes(BUDGET_MIN.0 - 1), exists).unwrap_err();
-        assert!(small.remedy().contains("4 MiB"));
-        let large = within("--memory", Bytes(exists.0 + 1), exists).unwrap_err();
-        assert!(large.remedy().contains("give --memory 921 MiB or less"), "{large:?}");
+        assert_eq!(within("--memory ", BUDGET_MIN, exists), Ok(BUDGET_MIN));
+        assert_eq!(within("--memory ", exists, exists), Ok(exists));
+        assert_eq!(within("--memory ", Bytes((5 << 20) + 1), exists), Ok(Bytes(5 << 20)));
+        let small = within("memory=", Bytes(BUDGET_MIN.0 - 1), exists).unwrap_err();
+        assert_eq!(small.remedy(), "give memory=4M or more");
+        let large = within("--memory ", Bytes(exists.0 + 1), exists).unwrap_err();
+        assert_eq!(large.remedy(), "give --memory 921M or less");
     }
 
     #[test]

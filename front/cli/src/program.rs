@@ -40,8 +40,13 @@ pub(crate) fn find(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, Refu
     }
     Err(refused.unwrap_or_else(|| {
         let what = format!("program '{}' not found in PATH", name.display());
-        Refusal::new(what, "install it, or give its path")
+        Refusal::new(what, format!("install it, or give its path{}", unless_quoted(name)))
     }))
+}
+
+/// A remedy for a name that may be a whole command line in quotes.
+fn unless_quoted(name: &OsStr) -> &'static str {
+    if name.as_bytes().contains(&b' ') { ", or leave the quotes out" } else { "" }
 }
 
 /// Whether the kernel would execute `path`.
@@ -49,7 +54,7 @@ fn executable(path: &Path) -> Result<(), Refusal> {
     let name = path.display();
     let meta = std::fs::metadata(path).map_err(|error| {
         let what = format!("program '{name}' not found: {error}");
-        Refusal::new(what, "check the path")
+        Refusal::new(what, format!("check the path{}", unless_quoted(path.as_os_str())))
     })?;
     if !meta.is_file() {
         return Err(Refusal::new(format!("'{name}' is not a file"), "name a program"));
@@ -71,6 +76,11 @@ pub(crate) fn check(path: &Path) -> Result<(), Refusal> {
         let file = File::open(&path).map_err(unreadable)?;
         match kind(&head(&file).map_err(unreadable)?) {
             Kind::Elf => return check_elf(&path, &file),
+            Kind::Script(interpreter) if !interpreter.exists() => {
+                let interpreter = interpreter.display();
+                let what = format!("the interpreter of '{name}', '{interpreter}', was not found");
+                return Err(Refusal::new(what, "correct its first line"));
+            }
             Kind::Script(interpreter) => {
                 executable(&interpreter)?;
                 path = interpreter;
@@ -260,7 +270,8 @@ mod tests {
         let inner = write("inner", Path::new("/bin/sh"));
         assert_eq!(check(&write("outer", &inner)), Ok(()));
         let lost = write("lost", &dir.path().join("missing"));
-        assert!(check(&lost).unwrap_err().what().contains("missing"));
+        let refusal = check(&lost).unwrap_err().to_string();
+        assert!(refusal.contains("lost', '") && refusal.contains("missing', was"), "{refusal}");
         let own = dir.path().join("loop");
         write("loop", &own);
         assert!(check(&own).unwrap_err().what().contains("levels"));

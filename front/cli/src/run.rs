@@ -85,12 +85,19 @@ Exit status: that of the program; 128 + N if signal N ended it; 2, with one line
 if Highwater refuses to start the program: a wrong argument, a missing program or directory, a
 machine that lacks what it needs.";
 
+/// For `--help`.
+const EXAMPLES: &str = "\
+Examples:
+  highwater run --memory 256M -- python3 job.py
+  highwater run --memory 256M --swap dir:/var/tmp:8G -- sort -S 1G big.txt
+  highwater run --memory 1G --name night --report night.html -- make -j4";
+
 /// Run a program in less memory than it needs
 ///
 /// Memory beyond the budget goes to swap devices, page by page. The program is not changed. Its
 /// children run under the same settings, and share the budget with it.
 #[derive(Args)]
-#[command(after_long_help = SUMMARY_TERMS)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{SUMMARY_TERMS}\n\n{EXAMPLES}"))]
 pub(crate) struct Run {
     /// Memory that the program and its children may use together, such as 512M: pages, code,
     /// stacks, Highwater's own tables, swap in RAM; highwater ctl changes it [default: half of what
@@ -152,8 +159,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "faults|copies")]
     system_calls: Option<SystemCalls>,
     /// File with settings in TOML: keys are the long options here, such as memory = "256M", swap =
-    /// ["ram:1G"], quiet = true. The command line wins over the environment (HIGHWATER_MEMORY,
-    /// HIGHWATER_SWAP with ';' between devices, and so on), which wins over the file
+    /// ["dir:/var/tmp:8G"], quiet = true. The command line wins over the environment
+    /// (HIGHWATER_MEMORY, HIGHWATER_SWAP with ';' between devices, and so on), which wins over the
+    /// file
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
     /// Name of the session, for 'highwater ls' and 'highwater top': a letter, then letters, digits,

@@ -151,6 +151,7 @@ pub(crate) fn try_open(area: &Area, seal: Seal) -> Result<(), Refusal> {
 fn remedy(reason: &Reason) -> &'static str {
     match reason {
         Reason::Missing => "create the directory, or name another one",
+        Reason::TakesNoFiles => "name a directory on a disk",
         Reason::NotADirectory => "name a directory",
         Reason::Exists => "name a file that does not exist",
         Reason::Permission | Reason::ReadOnlyFileSystem => "name a directory you may write to",

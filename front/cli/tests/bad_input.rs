@@ -59,6 +59,8 @@ fn ctl_refuses_keys_and_values_that_there_are_not() {
         let errors = refused(highwater().args(["ctl", argument]));
         assert!(errors.contains(remedy), "{errors}");
     }
+    let errors = refused(highwater().args(["ctl", "demo", "memory", "=", "96M"]));
+    assert!(errors.contains("write memory=96M"), "{errors}");
 }
 
 /// A directory that other users can enter.
@@ -113,9 +115,10 @@ fn wrong_usage() {
 fn invalid_budgets() {
     refuses(&["--memory", "much", "--", "true"], "for example 512M");
     refuses(&["--memory", "", "--", "true"], "for example 512M");
-    refuses(&["--memory", "4095K", "--", "true"], "--memory 4 MiB or more");
+    refuses(&["--memory", "4095K", "--", "true"], "--memory 4M or more");
     refuses(&["--memory", "1000T", "--", "true"], "or less");
-    refuses(&["--paged", "4095K", "--", "true"], "--paged 4 MiB or more");
+    refuses(&["--paged", "4095K", "--", "true"], "--paged 4M or more");
+    refuses(&["--memory", "8M", "--memory-max", "4M", "--", "true"], "--memory-max 8M or more");
     refuses(&["--memory", "8M", "--paged", "8M", "--", "true"], "give one of them");
 }
 
@@ -195,6 +198,7 @@ fn unusable_swap_devices() {
         ("tier:dir:/tmp:64M+ram:64M".to_owned(), "the fast level is ram: or zram:"),
         ("tier:ram:1M+dir:/nonexistent:16M".to_owned(), "create the directory"),
         (within(Path::new("/nonexistent")), "create the directory"),
+        (within(Path::new("/proc")), "no file can be created there; name a directory on a disk"),
         (within(&file), "name a directory"),
         (within(&dir.path().join("a;b")), "may not contain"),
         ("file:/nonexistent/swap:16M".to_owned(), "create the directory"),
@@ -225,10 +229,12 @@ fn files_that_are_not_programs() {
     let dir = tempfile::tempdir().unwrap();
     refuses(&["--", "no-such-program"], "install it, or give its path");
     refuses(&["--", "/nonexistent/program"], "check the path");
+    refuses(&["--", "no-such-program -l"], "give its path, or leave the quotes out");
+    refuses(&["--", "/nonexistent/program -l"], "check the path, or leave the quotes out");
     refuses(&["--", ""], "give its path");
     refuses_program(dir.path(), "name a program");
     refuses_program(&executable(&dir, "text", b"echo hello\n"), "#!/bin/sh");
-    refuses_program(&executable(&dir, "lost", b"#!/nonexistent/shell\n"), "check the path");
+    refuses_program(&executable(&dir, "lost", b"#!/nonexistent/shell\n"), "correct its first line");
     refuses_program(&executable(&dir, "cut", b"\x7fELF"), "rebuild it");
     let plain = executable(&dir, "plain", b"#!/bin/sh\n");
     set_permissions(&plain, Permissions::from_mode(0o644)).unwrap();
@@ -402,7 +408,7 @@ fn reports_and_metrics_that_there_are_not() {
         refuses(&["--report", path.to_str().unwrap(), "--", "true"], "name it report.html");
         assert!(!path.exists());
     }
-    for address in ["", "nowhere", "localhost:9400", "127.0.0.1", "127.0.0.1:65536"] {
+    for address in ["", "nowhere", "localhost:http", "127.0.0.1", "127.0.0.1:65536"] {
         refuses(&["--metrics", address, "--", "true"], "see 'highwater run --help'");
     }
     refuses(&["--metrics", "nowhere", "--", "true"], "for example 127.0.0.1:9400");

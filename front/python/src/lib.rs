@@ -26,4 +26,7 @@ mod _highwater {
     use super::block::Block;
     #[pymodule_export]
     use super::memory::Memory;
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "Python's name for it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
 }

@@ -1,11 +1,18 @@
-"""The program of docs/start-python.md runs."""
+"""The package has a version, and the program of docs/start-python.md runs."""
 
+import importlib.metadata
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import highwater
+
 PAGE = Path(__file__).resolve().parents[3] / "docs/start-python.md"
+
+
+def test_the_version_is_that_of_the_package():
+    assert highwater.__version__ == importlib.metadata.version("highwater")
 
 
 def test_the_program_of_the_first_page():

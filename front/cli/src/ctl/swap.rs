@@ -31,8 +31,8 @@ const STILL: Duration = Duration::from_secs(10);
 const STUCK: Duration = Duration::from_secs(300);
 
 /// The device that a text names: a path, or the whole specification with or without options.
-fn names(text: &str, area: &Area) -> bool {
-    let path = match &area.spec {
+fn names(text: &str, device: &Spec) -> bool {
+    let path = match device {
         Spec::Dir { path, .. }
         | Spec::File { path, .. }
         | Spec::Redis { server: Server::Unix { path }, .. }
@@ -46,7 +46,7 @@ fn names(text: &str, area: &Area) -> bool {
         | Spec::Flaky { .. } => None,
     };
     let is_path = absolute(text).is_ok_and(|text| path == Some(&text));
-    is_path || Area::parse(text).is_ok_and(|given| given.spec == area.spec)
+    is_path || Area::parse(text).is_ok_and(|given| given.spec == *device)
 }
 
 /// Refuses a device that cannot be added to a running session.
@@ -99,8 +99,12 @@ pub(super) fn add(area: &Area, budget: &Budget) -> Result<String, Refusal> {
 /// The place of the device that a text names, if it can be removed.
 pub(super) fn check_old(text: &str, budget: &Budget) -> Result<usize, Refusal> {
     let used = budget.swap_in_use();
-    let mut named = used.iter().filter(|device| names(text, &device.area));
+    let mut named = used.iter().filter(|device| names(text, &device.area.spec));
     let (Some(found), further) = (named.next(), named.next()) else {
+        let is_level = |spec: &&Spec| spec.levels().into_iter().any(|level| names(text, level));
+        if let Some(tier) = used.iter().map(|device| &device.area.spec).find(is_level) {
+            return Err(tier_stays(format!("'{text}' is part of {tier}: a tier")));
+        }
         let all: Vec<String> = used.iter().map(|device| device.area.spec.to_string()).collect();
         let what = format!("'{text}' is no swap device of this session");
         return Err(Refusal::new(what, format!("there are {}", all.join(", "))));
@@ -110,16 +114,18 @@ pub(super) fn check_old(text: &str, budget: &Budget) -> Result<usize, Refusal> {
             let what = format!("'{text}' names several swap devices");
             Err(Refusal::new(what, "name one by its path and size, as 'highwater ctl swap' does"))
         }
-        (Spec::Tier { .. }, None) => {
-            let what = "a tier cannot be removed from a running session";
-            Err(Refusal::new(what, "name another device"))
-        }
+        (Spec::Tier { .. }, None) => Err(tier_stays("a tier".to_owned())),
         (_, None) if used.len() == 1 => {
             let what = format!("{} is the only swap device", found.area.spec);
             Err(Refusal::new(what, "add another one before, by swap-add=SPEC"))
         }
         (_, None) => Ok(found.place),
     }
+}
+
+fn tier_stays(it: String) -> Refusal {
+    let what = format!("{it} cannot be removed from a running session");
+    Refusal::new(what, "devices can that are given by themselves, such as --swap dir:/var/tmp:8G")
 }
 
 /// Pages of processes on the device of a place.
@@ -261,7 +267,9 @@ mod tests {
             ("ram:1024K", Ok(1)),
             ("dir:/c:2M", Ok(4)),
             ("/c", Err("names several")),
-            ("/b", Err("is no swap device")),
+            ("/b", Err("'/b' is part of tier:ram:1M+dir:/b:1M: a tier cannot be removed")),
+            ("dir:/b:1M", Err("is part of tier:ram:1M+dir:/b:1M")),
+            ("/d", Err("is no swap device")),
             ("tier:ram:1M+dir:/b:1M", Err("a tier cannot be removed")),
         ] {
             let found = check_old(text, &budget);

@@ -19,7 +19,7 @@ pub(crate) use exposition::Board;
 use exposition::Exposition;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::thread;
@@ -35,12 +35,19 @@ pub(crate) struct Address(SocketAddr);
 impl FromStr for Address {
     type Err = String;
 
-    /// A port is one of the loopback address.
+    /// A port is one of the loopback address. A name is looked up; of its addresses, one of IPv4
+    /// comes first, as that of loopback.
     fn from_str(text: &str) -> Result<Address, String> {
-        let port = text.parse().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        port.or_else(|_| text.parse()).map(Address).map_err(|_| {
-            format!("'{text}' is neither PORT nor ADDRESS:PORT, for example 127.0.0.1:9400")
-        })
+        let refused = |reason| format!("'{text}' {reason}; give for example 127.0.0.1:9400");
+        if let Ok(port) = text.parse::<u16>() {
+            return Ok(Address((Ipv4Addr::LOCALHOST, port).into()));
+        }
+        let found = text.to_socket_addrs().map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => refused("is neither PORT nor ADDRESS:PORT"),
+            _ => refused("names no known host"),
+        });
+        let first = found?.min_by_key(SocketAddr::is_ipv6);
+        first.map(Address).ok_or_else(|| refused("names no known host"))
     }
 }
 
@@ -107,10 +114,11 @@ mod tests {
             ("127.0.0.1:0", "127.0.0.1:0"),
             ("0.0.0.0:9400", "0.0.0.0:9400"),
             ("[::1]:9400", "[::1]:9400"),
+            ("localhost:9400", "127.0.0.1:9400"),
         ] {
             assert_eq!(address(text).as_deref(), Ok(expected));
         }
-        for text in ["", ":9400", "65536", "localhost:9400", "1.2.3.4", "-1", "1.2.3.4:x"] {
+        for text in ["", ":9400", "65536", "localhost", "1.2.3.4", "-1", "1.2.3.4:x"] {
             assert!(address(text).unwrap_err().contains("for example 127.0.0.1:9400"), "{text}");
         }
     }

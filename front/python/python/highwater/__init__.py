@@ -46,7 +46,7 @@ from ._errors import (
     UserfaultfdError,
     WriteError,
 )
-from ._highwater import Block, Memory, handler, set_handler
+from ._highwater import Block, Memory, __version__, handler, set_handler
 from ._memmap import find_block, memmap as memmap_array, of_file
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "SystemRefusal",
     "UserfaultfdError",
     "WriteError",
+    "__version__",
     "advise",
     "allocator",
     "array",

@@ -1,6 +1,8 @@
 from typing import Any, final
 
-__all__ = ["Block", "Memory", "handler", "set_handler"]
+__all__ = ["Block", "Memory", "__version__", "handler", "set_handler"]
+
+__version__: str
 
 @final
 class Memory:
