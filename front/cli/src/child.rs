@@ -7,10 +7,10 @@
 //!                      SIGINT, SIGQUIT, if sent --> program
 //! ```
 //! Signals of the keyboard reach the program from the terminal, and this process survives them, to
-//! print the summary; those that a process has sent to this one are passed on. SIGTERM is meant to end the whole job, as from a terminal's job control or
-//! timeout(1): it is sent once to every process of the run in this process group. The program stays
-//! in that group, so that keyboard and job control work. Other signals are messages for the program
-//! and are passed on to it alone.
+//! print the summary; those that a process has sent to this one are passed on. SIGTERM is meant to
+//! end the whole job, as from a terminal's job control or timeout(1): it is sent once to every
+//! process of the run in this process group. The program stays in that group, so that keyboard and
+//! job control work. Other signals are messages for the program and are passed on to it alone.
 //!
 //! SIGKILL of this process kills the program (PR_SET_PDEATHSIG), as it would without Highwater.
 //!
