@@ -45,6 +45,7 @@ const SUMMARY_TERMS: &str = "\
 Summary, printed when the program has ended:
   budget           what --memory allows all processes together, or --memory-per-process each
                    process in pages
+  swap             where pages went that had no room, by --swap or by default
   peak RAM         resident set of the largest process at its maximum, and the parts, each at its
                    own maximum: they may add up to more
                      paged        pages that can be swapped out
@@ -71,7 +72,8 @@ Summary, printed when the program has ended:
   by process       those with the largest peaks, if there were several, each with its faults,
                    traffic and the time in which a thread waited for memory; all lines above, too,
                    are sums over processes, but for budget, peak RAM and peak demand
-  Highwater CPU    CPU time of Highwater's threads, in addition to the program's
+  Highwater CPU    CPU time of Highwater's threads, in addition to the program's; what is not named
+                   reads ahead, writes for the program's threads, and keeps statistics
   program CPU      CPU time of the program and of the children that it waited for, in its own code
                    (user) and in system calls (system); faults served in-thread are part of it
   verdict          what limited the run: waiting for reads from swap, waiting for memory to be

@@ -105,7 +105,8 @@ fn elsewhere(found: &Elsewhere) -> Option<String> {
 
 fn table(report: &Report) -> Vec<String> {
     let compressed = report.compression.as_ref().map(|it| ("compressed", compressed(it)));
-    let rows = [("budget", budget(report)), ("peak RAM", peak(report))];
+    let swap = report.swap.join(" and ");
+    let rows = [("budget", budget(report)), ("swap", swap), ("peak RAM", peak(report))];
     let elsewhere = elsewhere(&report.peak_resident.elsewhere).map(|what| ("  not paged", what));
     let demand = ("peak demand", format!("{} in RAM and swap", Bytes(report.paged_peak_bytes)));
     let malloc = report.malloc.as_ref().map(|it| ("  malloc", malloc(it)));
@@ -268,11 +269,13 @@ mod tests {
 
     #[test]
     fn a_summary_is_aligned_and_complete() {
-        let text = text(&report(&two_processes()));
+        let report = Report { swap: vec!["ram:1G".to_owned()], ..report(&two_processes()) };
+        let text = text(&report);
         let expected = [
             "highwater: exit status 3 after 12.3 s, 2 processes served, 1 of them by handler \
                threads",
             "  budget            128 MiB for each process",
+            "  swap              ram:1G",
             "  peak RAM          160 MiB: paged 128 MiB, Highwater 0 B, swap in RAM 0 B, \
                not paged 0 B",
             "  peak demand       1 GiB in RAM and swap",
@@ -291,8 +294,8 @@ mod tests {
             "    sum of all               -  1,500  2,500      16 MiB          0 B   0.00 s",
         ];
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[11..15], by_process);
-        assert_eq!(lines.len(), 14 + by_process.len());
+        assert_eq!(lines[12..16], by_process);
+        assert_eq!(lines.len(), 15 + by_process.len());
         assert_eq!(lines.last(), Some(&"  verdict           memory did not slow the program"));
     }
 
@@ -309,7 +312,7 @@ mod tests {
         let text = text(&report_of(&two_processes(), Some(&heap)));
         let line = "    malloc          objects 100 KiB in slabs of 128 KiB (1 size), large 1 MiB\
                     ; left: 3 objects, 192 B";
-        assert_eq!(text.lines().nth(4), Some(line));
+        assert_eq!(text.lines().nth(5), Some(line));
     }
 
     #[test]
