@@ -47,7 +47,8 @@ pub(crate) fn problems(report: &Report) -> Vec<String> {
     if report.swap_refused_bytes > 0 {
         let refused = Bytes(report.swap_refused_bytes);
         lines.push(format!(
-            "a swap device ran out of room before its slots: it refused {refused}, and was skipped"
+            "a swap device had no room for {refused}, which stayed in memory or went elsewhere: \
+             its disk was full, or the data compresses too little for it"
         ));
     }
     if let Some(failures) = report.tiers.as_ref().map(|it| it.writeback_failures).filter(|n| *n > 0)
@@ -397,7 +398,7 @@ mod tests {
         let mut report = report(&two_processes());
         report.swap_refused_bytes = 3 << 20;
         let text = text(&report);
-        assert!(text.contains("ran out of room before its slots: it refused 3 MiB, and"), "{text}");
+        assert!(text.contains("a swap device had no room for 3 MiB, which stayed"), "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use crate::Refusal;
 use crate::session::Process;
-use crate::swap::try_open;
+use crate::swap::{in_memory, try_open};
 use highwater_command::{counted, say_bare};
 use highwater_devices::{Area, Seal, Server, Spec};
 use highwater_mm::stats::Counter;
@@ -17,6 +17,7 @@ use highwater_session::{Budget, SWAP_LEVELS_MAX, SwapFailure, SwapInUse, SwapIte
 use highwater_units::Bytes;
 use std::io::IsTerminal;
 use std::path::absolute;
+use std::slice;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -89,11 +90,13 @@ pub(super) fn add(area: &Area, budget: &Budget) -> Result<String, Refusal> {
     let is_it = |item: &SwapItem| item.area == *area;
     let place = items.iter().position(|item| item.as_ref().is_some_and(is_it));
     let without = place.map_or(0, |place| budget.swap_refusals(place));
-    let note = match without {
-        0 => String::new(),
-        few => format!("; {} cannot open it", counted(few, "process", "processes")),
-    };
-    Ok(format!("swap-add = {area}{note}\n"))
+    let cannot = |few| format!("; {} cannot open it", counted(few, "process", "processes"));
+    let notes = [
+        (without > 0).then(|| cannot(without)),
+        in_memory(slice::from_ref(area))
+            .map(|_| "; it is in memory, which the limit does not count".to_owned()),
+    ];
+    Ok(format!("swap-add = {area}{}\n", notes.into_iter().flatten().collect::<String>()))
 }
 
 /// The place of the device that a text names, if it can be removed.
@@ -298,5 +301,14 @@ mod tests {
         assert_eq!(check_old("ram:1M", &budget), Ok(0), "at its place");
         let lacks = no_room(&area("ram:1M"), 256).to_string();
         assert!(lacks.contains("lack room for 1 MiB") && lacks.lines().count() == 1, "{lacks}");
+    }
+
+    #[test]
+    fn a_directory_in_memory_is_noted() {
+        let dir = tempfile::tempdir().unwrap();
+        let budget = budget(dir.path(), &["ram:1M"]);
+        let note = "; it is in memory, which the limit does not count\n";
+        let added = ["dir:/dev/shm:1M", "dir:/proc/self:1M"].map(|text| add(&area(text), &budget));
+        assert_eq!(added.map(|line| line.unwrap().ends_with(note)), [true, false]);
     }
 }
