@@ -471,8 +471,8 @@ fn make_child(
         Site::Registered { .. } | Site::Anywhere => Vec::new(),
     };
     let theirs = platform.devices().fixed().into_iter().skip(saved.left);
-    let inherited = (0..).zip(theirs).map(|(place, theirs)| {
-        let mut device = theirs?.inherit();
+    let inherited = (0..).zip(theirs).map(|(place, device)| {
+        let mut device = device?.inherit();
         // The child's manager has records of those that the child may read alone.
         device.info_mut().pages = saved.snapshot.slots_of(place).max(1);
         Some(device)

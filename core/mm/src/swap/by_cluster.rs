@@ -3,7 +3,7 @@
 //! ```text
 //! ByCluster -- group of 64 clusters -- value
 //! ```
-//! Most clusters of a large device are never used: they cost a word in 64.
+//! Most clusters of a large device are never used: 64 of them cost three words.
 //!
 //! Locking: none; the first of several threads makes a value.
 

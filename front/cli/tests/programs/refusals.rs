@@ -37,7 +37,7 @@ fn a_full_compressed_device_is_skipped() {
     report.expect_swapping();
     assert!(report.number("/swap_refused_bytes") > 0, "the first device was never full");
     assert_eq!(report.number("/swap_io_errors"), 0);
-    assert!(run.errors.contains("a swap device ran out of room"), "{}", run.errors);
+    assert!(run.errors.contains("a swap device had no room for"), "{}", run.errors);
 }
 
 /// If all devices are full, the program ends at once with a message.
