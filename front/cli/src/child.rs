@@ -7,10 +7,11 @@
 //!                      SIGINT, SIGQUIT, if sent --> program
 //! ```
 //! Signals of the keyboard reach the program from the terminal, and this process survives them, to
-//! print the summary; those that a process has sent to this one are passed on. SIGTERM is meant to
-//! end the whole job, as from a terminal's job control or timeout(1): it is sent once to every
-//! process of the run in this process group. The program stays in that group, so that keyboard and
-//! job control work. Other signals are messages for the program and are passed on to it alone.
+//! print the summary; those that a process has sent to this one are passed on. A process that
+//! signals the whole group is heard twice. SIGTERM is meant to end the whole job, as from a
+//! terminal's job control or timeout(1): it is sent once to every process of the run in this
+//! process group. The program stays in that group, so that keyboard and job control work. Other
+//! signals are messages for the program and are passed on to it alone.
 //!
 //! SIGKILL of this process kills the program (PR_SET_PDEATHSIG), as it would without Highwater.
 //!
@@ -153,7 +154,7 @@ impl Sent {
                     signals.fetch_or(bit, Relaxed);
                 }
             };
-            // SAFETY: the action is a store to an atomic.
+            // SAFETY: the action is one atomic operation.
             unsafe { register_sigaction(*signal, action) }
         };
         let heeded = KEYBOARD.iter().filter(|signal| !is_ignored(**signal));
@@ -171,7 +172,6 @@ fn heeded() -> Vec<i32> {
 fn is_ignored(signal: i32) -> bool {
     let mut current = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: with no new action the call only writes the present one into `current`; all-zero
-    // bytes are a valid sigaction, should it fail.
     // bytes are a valid sigaction, should it fail.
     let current = unsafe {
         libc::sigaction(signal, std::ptr::null(), current.as_mut_ptr());

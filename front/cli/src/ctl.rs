@@ -151,14 +151,14 @@ fn requests(arguments: &[String]) -> Result<(Option<&str>, Vec<Request>), Refusa
         Some((first, rest)) if !is_key(first) => (Some(first.as_str()), rest),
         _ => (None, arguments),
     };
-    apart(keys)?;
+    refuse_split_change(keys)?;
     let requests: Result<Vec<_>, _> = keys.iter().map(|argument| request(argument)).collect();
     let usual = || Key::NAMES[..Key::USUAL].iter().map(|(_, key)| Request::Read(*key)).collect();
     requests.map(|found| (given, if found.is_empty() { usual() } else { found }))
 }
 
 /// Refuses a change that is written in several words, such as `memory 96M` or `memory = 96M`.
-fn apart(words: &[String]) -> Result<(), Refusal> {
+fn refuse_split_change(words: &[String]) -> Result<(), Refusal> {
     let meant = |at: usize| {
         let name = words[..at].last().filter(|name| Key::named(name).is_some())?;
         let value = words[at..].iter().map(|word| word.trim_start_matches('='));

@@ -79,7 +79,10 @@ pub(crate) fn check(path: &Path) -> Result<(), Refusal> {
             Kind::Script(interpreter) if !interpreter.exists() => {
                 let interpreter = interpreter.display();
                 let what = format!("the interpreter of '{name}', '{interpreter}', was not found");
-                return Err(Refusal::new(what, "correct its first line"));
+                return Err(Refusal::new(
+                    what,
+                    "install it, or correct the first line of the script",
+                ));
             }
             Kind::Script(interpreter) => {
                 executable(&interpreter)?;

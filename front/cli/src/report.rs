@@ -329,14 +329,14 @@ impl Report {
             manager_cpu_seconds: seconds(Counter::HelperNanos),
             fault_latency: Latency::of(&all.faults()),
             fault_latency_major: Latency::of(&all.major),
-            verdict: Verdict::of(observed.totals, &judged(observed), ended_by(observed)),
+            verdict: Verdict::of(observed.totals, &run_of(observed), ended_by(observed)),
             series: observed.series.to_vec(),
             vmstat: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),
         }
     }
 }
 
-fn judged<'a>(observed: &'a Observed<'_>) -> Run<'a> {
+fn run_of<'a>(observed: &'a Observed<'_>) -> Run<'a> {
     Run {
         memory: observed.memory,
         swap: &observed.settings.swap,

@@ -45,7 +45,7 @@ const SUMMARY_TERMS: &str = "\
 Summary, printed when the program has ended:
   budget           what --memory allows all processes together, or --memory-per-process each
                    process in pages
-  swap             where pages went that had no room, by --swap or by default
+  swap             the swap devices at the start, by --swap or by default
   peak RAM         resident set of the largest process at its maximum, and the parts, each at its
                    own maximum: they may add up to more
                      paged        pages that can be swapped out
@@ -87,7 +87,7 @@ Exit status: that of the program; 128 + N if signal N ended it; 2, with one line
 if Highwater refuses to start the program: a wrong argument, a missing program or directory, a
 machine that lacks what it needs.";
 
-/// For `--help`.
+/// The end of `--help`.
 const EXAMPLES: &str = "\
 Examples:
   highwater run --memory 256M -- python3 job.py

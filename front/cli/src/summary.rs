@@ -47,8 +47,8 @@ pub(crate) fn problems(report: &Report) -> Vec<String> {
     if report.swap_refused_bytes > 0 {
         let refused = Bytes(report.swap_refused_bytes);
         lines.push(format!(
-            "a swap device had no room for {refused}, which stayed in memory or went elsewhere: \
-             its disk was full, or the data compresses too little for it"
+            "a swap device had no room for {refused}, because a disk or server was full, or the \
+             data compresses too little; other devices took it, or memory"
         ));
     }
     if let Some(failures) = report.tiers.as_ref().map(|it| it.writeback_failures).filter(|n| *n > 0)
@@ -398,7 +398,7 @@ mod tests {
         let mut report = report(&two_processes());
         report.swap_refused_bytes = 3 << 20;
         let text = text(&report);
-        assert!(text.contains("a swap device had no room for 3 MiB, which stayed"), "{text}");
+        assert!(text.contains("a swap device had no room for 3 MiB, because"), "{text}");
     }
 
     #[test]

@@ -127,9 +127,9 @@ pub(crate) fn leave_memory(areas: &[Area]) -> bool {
 }
 
 /// The device, if it is the only one, has one level, and leaves memory.
-pub(crate) fn only_slow(areas: &[Area]) -> Option<&Spec> {
+pub(crate) fn only_slow(areas: &[Area]) -> Option<&Area> {
     match areas {
-        [Area { spec, .. }] if leave_memory(areas) && spec.levels().len() == 1 => Some(spec),
+        [area] if leave_memory(areas) && area.spec.levels().len() == 1 => Some(area),
         _ => None,
     }
 }
@@ -250,13 +250,13 @@ mod tests {
         for (texts, expected) in [
             (&["zram:3M"][..], None),
             (&["dir:/x:1M"], Some("dir:/x:1M")),
-            (&["nbd:127.0.0.1:1/a:4M,priority=2"], Some("nbd:127.0.0.1:1/a:4M")),
+            (&["nbd:127.0.0.1:1/a:4M,priority=2"], Some("nbd:127.0.0.1:1/a:4M,priority=2")),
             (&["dir:/x:1M", "dir:/y:1M"], None),
             (&["tier:ram:1M+dir:/x:1M"], None),
         ] {
             let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
             let areas = devices(&texts, None).unwrap();
-            let found = only_slow(&areas).map(Spec::to_string);
+            let found = only_slow(&areas).map(Area::to_string);
             assert_eq!(found.as_deref(), expected, "{texts:?}");
         }
     }

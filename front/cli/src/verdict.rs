@@ -5,10 +5,10 @@
 //! ```
 //! The memory that would have avoided most reads is estimated from reuse distances
 //! (`Snapshot::frames_to_avoid`), which are a process's own: it is given where one process made
-//! nearly all reads, in a budget that did not change. How much faster the run would have been on
-//! compressed memory follows from a sample of the pages that were written, and from the latencies
-//! of minor and major faults. The device to give has the present one behind it: what does not
-//! compress as the sample did goes there.
+//! nearly all reads, in a budget that was the same at the end. How much faster the run would have
+//! been on compressed memory follows from a sample of the pages that were written, and from the
+//! latencies of minor and major faults. The device to give has the present one behind it: what does
+//! not compress as the sample did goes there.
 
 use crate::options::Memory;
 use crate::swap::only_slow;
@@ -113,13 +113,13 @@ struct Evidence {
     /// Written pages that were compressed.
     sample: Sample,
     /// The device, if there is one only, and it has no level in memory.
-    slow: Option<Spec>,
+    slow: Option<Area>,
     /// Mean latencies of faults.
     minor: Duration,
     major: Duration,
     /// Pages that were in swap at once.
     swapped: Bytes,
-    /// The budget; `None`: it changed.
+    /// The budget; `None`: it was another one at the end.
     budget: Option<Bytes>,
     scope: Option<Scope>,
 }
@@ -212,12 +212,13 @@ fn budget(evidence: &Evidence) -> Option<u64> {
     Some(in_mib(evidence.budget?.0 + more.0))
 }
 
-/// What compressed memory would have done: a major fault takes the time of a minor one, and that of
-/// decompressing a page. It gets a quarter more than the data takes.
+/// The gain by compressed memory: a major fault takes the time of a minor one, and that of
+/// decompressing a page. It gets a quarter more than the data takes; a budget that counts it is at
+/// least twice as large, because it gets half of what there is.
 fn zram(evidence: &Evidence) -> Option<Zram> {
     let &Evidence { elapsed, stalled, minor, major, swapped, sample, .. } = evidence;
     let (slow, budget) = (evidence.slow.clone()?, evidence.budget?);
-    if sample.pages < SAMPLED_MIN || sample.bytes == 0 || major.is_zero() {
+    if sample.pages < SAMPLED_MIN || sample.bytes == 0 || major.is_zero() || swapped.0 == 0 {
         return None;
     }
     let read = minor + Duration::from_nanos(sample.nanos / sample.pages);
@@ -226,14 +227,15 @@ fn zram(evidence: &Evidence) -> Option<Zram> {
     let times = elapsed.as_secs_f64() / would_take;
     let compresses = (sample.pages << PAGE_SHIFT) as f64 / sample.bytes as f64;
     let takes = (swapped.0 as f64 / compresses) as u64;
-    let more = match evidence.scope {
-        Some(Scope::Everything) => takes,
+    let swap_bytes = in_mib(takes + takes / 4);
+    let budget_bytes = match evidence.scope {
+        Some(Scope::Everything) => in_mib(budget.0 + takes).max(2 * swap_bytes),
         // Swap in memory is not in these budgets.
-        Some(Scope::Paged) | None => 0,
+        Some(Scope::Paged) | None => in_mib(budget.0),
     };
-    let (swap_bytes, budget_bytes) = (in_mib(takes + takes / 4), in_mib(budget.0 + more));
     let fast = Spec::Zram { size: Bytes(swap_bytes), algorithm: Algorithm::default() };
-    let swap = Spec::Tier { fast: Box::new(fast), slow: Box::new(slow) }.to_string();
+    let spec = Spec::Tier { fast: Box::new(fast), slow: Box::new(slow.spec) };
+    let swap = Area { spec, ..slow }.to_string();
     let helps = times >= TIMES_MIN && compresses >= COMPRESSES_MIN;
     helps.then_some(Zram { times, compresses, swap, swap_bytes, budget_bytes })
 }
@@ -288,8 +290,8 @@ mod tests {
     const INCOMPRESSIBLE: Sample = Sample { pages: 100, bytes: 400 << 10, nanos: 0 };
 
     /// The device of a run.
-    fn disk() -> Option<Spec> {
-        Some(Spec::Dir { path: "/var/tmp".into(), size: Bytes(1 << 30) })
+    fn disk() -> Option<Area> {
+        Area::parse("dir:/var/tmp:1G,rotational=1").ok()
     }
 
     #[test]
@@ -341,9 +343,21 @@ mod tests {
             // 75 MiB hold the 300; 46 s of 100 become 4.6.
             (
                 Evidence { sample: COMPRESSING, slow: disk(), frames: None, ..SLOW },
-                "a thread waited 46 % of the time, mostly for reads from swap; --memory 139M \
-                 --swap tier:zram:94M:lz4+dir:/var/tmp:1G would be 1.7 times as fast, the data \
-                 compresses 4.0 times",
+                "a thread waited 46 % of the time, mostly for reads from swap; --memory 188M \
+                 --swap tier:zram:94M:lz4+dir:/var/tmp:1G,rotational=1 would be 1.7 times as fast, \
+                 the data compresses 4.0 times",
+            ),
+            (
+                Evidence {
+                    sample: COMPRESSING,
+                    slow: disk(),
+                    frames: None,
+                    swapped: Bytes(100 << 20),
+                    ..SLOW
+                },
+                "a thread waited 46 % of the time, mostly for reads from swap; --memory 89M \
+                 --swap tier:zram:32M:lz4+dir:/var/tmp:1G,rotational=1 would be 1.7 times as fast, \
+                 the data compresses 4.0 times",
             ),
             (
                 Evidence { sample: COMPRESSING, frames: None, ..SLOW },
@@ -352,8 +366,19 @@ mod tests {
             (
                 Evidence { sample: COMPRESSING, slow: disk(), frames: None, scope: None, ..SLOW },
                 "a thread waited 46 % of the time, mostly for reads from swap; \
-                 --memory-per-process 64M --swap tier:zram:94M:lz4+dir:/var/tmp:1G would be 1.7 \
-                 times as fast, the data compresses 4.0 times",
+                 --memory-per-process 64M --swap \
+                 tier:zram:94M:lz4+dir:/var/tmp:1G,rotational=1 would be 1.7 times as fast, the \
+                 data compresses 4.0 times",
+            ),
+            (
+                Evidence {
+                    sample: COMPRESSING,
+                    slow: disk(),
+                    frames: None,
+                    swapped: Bytes(0),
+                    ..SLOW
+                },
+                "a thread waited 46 % of the time, mostly for reads from swap",
             ),
             (
                 Evidence { sample: INCOMPRESSIBLE, slow: disk(), frames: None, ..SLOW },

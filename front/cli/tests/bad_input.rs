@@ -234,7 +234,10 @@ fn files_that_are_not_programs() {
     refuses(&["--", ""], "give its path");
     refuses_program(dir.path(), "name a program");
     refuses_program(&executable(&dir, "text", b"echo hello\n"), "#!/bin/sh");
-    refuses_program(&executable(&dir, "lost", b"#!/nonexistent/shell\n"), "correct its first line");
+    refuses_program(
+        &executable(&dir, "lost", b"#!/nonexistent/shell\n"),
+        "install it, or correct the first line of the script",
+    );
     refuses_program(&executable(&dir, "cut", b"\x7fELF"), "rebuild it");
     let plain = executable(&dir, "plain", b"#!/bin/sh\n");
     set_permissions(&plain, Permissions::from_mode(0o644)).unwrap();

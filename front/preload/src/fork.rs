@@ -473,7 +473,7 @@ fn make_child(
     let theirs = platform.devices().fixed().into_iter().skip(saved.left);
     let inherited = (0..).zip(theirs).map(|(place, device)| {
         let mut device = device?.inherit();
-        // The child's manager has records of those that the child may read alone.
+        // The child's manager makes records up to the last slot that the child can read.
         device.info_mut().pages = saved.snapshot.slots_of(place).max(1);
         Some(device)
     });

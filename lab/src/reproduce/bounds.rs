@@ -8,8 +8,8 @@
 //! These changes have no bound, for they are not reproduced at the experiment's own scale either,
 //! by less than half or at random ([docs/reproduction.md](../../../docs/reproduction.md)): success
 //! rates of compaction-2012, and scans of *lesslock* and *revert*; *node* of slub-2023; throughput
-//! of kswapd-2018 from 70 dd on, with the peak; all of scaleswap-2026. SSDs of swap-2020 have none
-//! because next to no change was published.
+//! of kswapd-2018 from 70 dd on, with the peak; *all* of scaleswap-2026. SSDs of swap-2020 have
+//! none because next to no change was published.
 //!
 //! One run with seed 1 each; a run repeats exactly.
 

@@ -1,8 +1,7 @@
 //! Published experiments, run again on simulated machines.
 //!
 //! ```text
-//! swap_2016, swap_2020, kswapd_2018, slub_2023, compaction_2012, scaleswap_2026: a file for each
-
+//! swap_2016, ..., scaleswap_2026: a file for each document
 //!    |  Experiment (experiment) of Study, Variant, Quantity (study), published/*.csv (published)
 //!    v
 //! runs       a simulation for each variant, number of tasks and seed

@@ -9,7 +9,7 @@
 //! array are eight devices here.
 //!
 //! The published mean latency of the base is no mean of all accesses: 128 processes that each wait
-//! 769 us for a page would swap 1.4 GB/s. Their scripts average over seconds and processes.
+//! 769 us for a page would read 0.7 GB/s. Their scripts average over seconds and processes.
 
 use super::experiment::Experiment;
 use super::figures::lock_share;

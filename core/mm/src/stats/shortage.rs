@@ -51,8 +51,8 @@ impl fmt::Display for Shortage {
         let Shortage { rounds, frames, free, anon, file, isolated, .. } = self;
         let Shortage { kswapd_failing, nodes, slots_used, slots, room, write_errors, .. } = self;
         write!(f, "{rounds} rounds of reclaim in {} ms gained nothing", self.waited.0 / 1_000_000)?;
-        // All swap is in use: there is no more to say.
-        if slots_used == slots && *write_errors == 0 {
+        // There is no more to say of swap that is all in use.
+        if *slots > 0 && slots_used == slots && *write_errors == 0 {
             return Ok(());
         }
         write!(
@@ -73,8 +73,9 @@ mod tests {
     fn details_are_told_unless_all_swap_is_in_use() {
         let full = Shortage { rounds: 16, slots_used: 9, slots: 9, ..Shortage::default() };
         assert_eq!(full.to_string(), "16 rounds of reclaim in 0 ms gained nothing");
-        for other in [Shortage { slots: 10, room: 1, ..full }, Shortage { write_errors: 2, ..full }]
-        {
+        let part = Shortage { slots: 10, room: 1, ..full };
+        let none = Shortage { slots_used: 0, slots: 0, ..full };
+        for other in [part, none, Shortage { write_errors: 2, ..full }] {
             assert!(other.to_string().contains("kswapd has given up on 0 of 0 nodes"), "{other}");
         }
     }

@@ -20,7 +20,7 @@ pub(super) fn split(slot: u32) -> (usize, usize) {
 /// Records that share a cache line of 64 bytes.
 const RECORDS_PER_LINE: usize = 32;
 
-/// The count of a slot whose real count is in `ClusterMap::more`.
+/// The count of a slot whose real count is in `Counts::more`.
 const OVERFLOW: u8 = u8::MAX;
 
 #[derive(Clone, Copy, Default)]

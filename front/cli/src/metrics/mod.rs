@@ -38,13 +38,13 @@ impl FromStr for Address {
     /// A port is one of the loopback address. A name is looked up; of its addresses, one of IPv4
     /// comes first, as that of loopback.
     fn from_str(text: &str) -> Result<Address, String> {
-        let refused = |reason| format!("'{text}' {reason}; give for example 127.0.0.1:9400");
+        let refused = |reason: &str| format!("'{text}' {reason}; give for example 127.0.0.1:9400");
         if let Ok(port) = text.parse::<u16>() {
             return Ok(Address((Ipv4Addr::LOCALHOST, port).into()));
         }
         let found = text.to_socket_addrs().map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => refused("is neither PORT nor ADDRESS:PORT"),
-            _ => refused("names no known host"),
+            _ => refused(&format!("cannot be looked up: {error}")),
         });
         let first = found?.min_by_key(SocketAddr::is_ipv6);
         first.map(Address).ok_or_else(|| refused("names no known host"))

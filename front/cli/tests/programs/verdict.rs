@@ -38,6 +38,8 @@ fn compress(what: &str, place: &Place, unlimited: &Run, tight: &Report, program:
         ["bytes", "used_bytes"].map(|key| inside.real(&format!("/compression/{key}")));
     let [before, after] = [tight, &inside].map(|report| report.real("/elapsed_seconds"));
     let compressed = held / used;
+    let [slow, read] = ["/tiers/slow_read_bytes", "/swap_in/bytes"].map(|key| inside.number(key));
+    assert!(slow * 4 <= read, "{what}: {slow} of {read} bytes from the slow level");
     note(&format!("{what}: {before:.1} s, on zram {after:.1}; {times:.1} times were estimated"));
     assert!((0.5..2.0).contains(&(compressed / expected)), "{what}: {compressed} for {expected}");
 }
