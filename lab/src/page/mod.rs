@@ -104,18 +104,23 @@ mod tests {
     use crate::reproduce::{Role, Row, Verdict};
     use highwater_sim::Machine;
 
-    const CALIBRATED: &str =
-        include_str!("../../reproduce/calibrations/xeon-e5v3-72t-ramdisk.json");
+    const CALIBRATED: [&str; 2] = [
+        include_str!("../../reproduce/calibrations/xeon-e5v3-72t-ramdisk.json"),
+        include_str!("../../reproduce/calibrations/server-128c-8nvme.json"),
+    ];
 
     /// The page is as its command would write it from the committed results.
     #[test]
     fn the_page_agrees_with_the_committed_results() {
         let page = include_str!("../../../docs/reproduction.md");
-        let found: Calibration = serde_json::from_str(CALIBRATED).expect("sound");
+        let found = CALIBRATED.map(|text| {
+            let found: Calibration = serde_json::from_str(text).expect("sound");
+            (found.machine.clone(), found)
+        });
         let sources = Sources {
             results: serde_json::from_str(include_str!("../../reproduce/results.json"))
                 .expect("sound"),
-            calibrations: [(found.machine.clone(), found)].into(),
+            calibrations: found.into(),
         };
         let written = sources.write(page, "reproduction").expect("all markers have sources");
         assert!(written.page == page, "run 'make reproduction': docs/reproduction.md is older");
@@ -134,7 +139,12 @@ mod tests {
     /// The machine's file says of each cost what the committed calibration found.
     #[test]
     fn a_machine_file_agrees_with_its_committed_calibration() {
-        let found: Calibration = serde_json::from_str(CALIBRATED).expect("sound");
+        for text in CALIBRATED {
+            assert_agrees(&serde_json::from_str(text).expect("sound"));
+        }
+    }
+
+    fn assert_agrees(found: &Calibration) {
         let name = found.machine.as_str();
         let (text, machine) = (machines::text(name), machines::find(name).expect("listed"));
         assert_eq!(machine.calibrated.len(), found.costs.len());

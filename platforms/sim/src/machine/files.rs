@@ -90,8 +90,9 @@ fn load(name: &str) -> Machine {
 }
 
 /// Every machine: name, CPUs, sockets, GiB, nodes, devices.
-const MACHINES: [(&str, usize, u16, u64, usize, usize); 7] = [
+const MACHINES: [(&str, usize, u16, u64, usize, usize); 8] = [
     ("desktop-2012-kvm", 4, 1, 8, 1, 2),
+    ("server-128c-8nvme", 128, 2, 128, 2, 8),
     ("spr-112c-224t", 224, 2, 256, 2, 2),
     ("x7-2l-52c-8nvme", 104, 2, 756, 2, 8),
     ("xeon-48c-2-optane", 48, 2, 32, 2, 2),
