@@ -80,7 +80,7 @@ pub(crate) struct Running {
     pid: Pid,
     ended: Receiver<io::Result<Ended>>,
     signals: Handle,
-    sent: Sent,
+    _sent: Sent,
 }
 
 impl Running {
@@ -109,7 +109,7 @@ impl Running {
             // Fails if the receiver is gone; the status is not needed then.
             let _ = sender.send(status);
         })?;
-        Ok(Running { pid, ended, signals: handle, sent })
+        Ok(Running { pid, ended, signals: handle, _sent: sent })
     }
 
     /// The program's process number.
@@ -130,9 +130,6 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.signals.close();
-        for action in self.sent.actions.drain(..) {
-            unregister(action);
-        }
     }
 }
 
@@ -160,6 +157,14 @@ impl Sent {
         let heeded = KEYBOARD.iter().filter(|signal| !is_ignored(**signal));
         let actions = heeded.map(note).collect::<io::Result<_>>()?;
         Ok(Sent { signals, actions })
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        for action in self.actions.drain(..) {
+            unregister(action);
+        }
     }
 }
 
