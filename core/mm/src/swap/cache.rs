@@ -4,8 +4,7 @@
 //! lock, with the record of its slot ([`super::cluster`]); it is read without a lock, so a fault
 //! that finds nothing, as most do, takes none (Linux 6.18).
 
-use super::by_cluster::ByCluster;
-use super::cluster::{CLUSTER_SLOTS, split};
+use super::by_slot::BySlot;
 use highwater_platform::{Atomic, Platform};
 use highwater_units::Pfn;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -19,21 +18,18 @@ pub enum Cached {
     Claimed,
 }
 
-type Words<P> = Box<[<P as highwater_platform::Atomics>::Atomic<u32>]>;
-
 /// The swap cache of a device. A slot's word is 0, or its frame's number plus 1.
-pub(super) struct Table<P: Platform>(ByCluster<Words<P>>);
+pub(super) struct Table<P: Platform>(BySlot<P::Atomic<u32>>);
 
 impl<P: Platform> Table<P> {
     /// An empty cache for `slots` slots.
     pub(super) fn new(slots: u32) -> Table<P> {
-        Table(ByCluster::new(slots))
+        Table(BySlot::new(slots))
     }
 
     /// The frame of a slot. Without the cluster's lock it may change at any time.
     pub(super) fn get(&self, slot: u32) -> Option<Pfn> {
-        let (cluster, at) = split(slot);
-        self.0.get(cluster)?[at].load(Acquire).checked_sub(1).map(Pfn)
+        self.0.get(slot)?.load(Acquire).checked_sub(1).map(Pfn)
     }
 
     /// Adds the frames of slots that were just taken, adjacent and of one cluster.
@@ -47,9 +43,7 @@ impl<P: Platform> Table<P> {
     }
 
     pub(super) fn set(&self, slot: u32, pfn: Option<Pfn>) {
-        let (cluster, at) = split(slot);
-        let empty = || (0..CLUSTER_SLOTS).map(|_| Atomic::new(0)).collect();
-        let words = self.0.get_or_make(cluster, empty);
-        words[at].store(pfn.map_or(0, |pfn| pfn.0 + 1), Release);
+        let word = self.0.get_or_make(slot, || Atomic::new(0));
+        word.store(pfn.map_or(0, |pfn| pfn.0 + 1), Release);
     }
 }

@@ -21,7 +21,7 @@
 //! Mechanisms of earlier kernels are in `history/`, compiled with the feature `history` only.
 
 mod alloc;
-mod by_cluster;
+mod by_slot;
 mod cache;
 mod cluster;
 mod device;

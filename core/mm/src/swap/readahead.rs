@@ -23,7 +23,7 @@
 //! one page, or two if the fault is adjacent to the last one, but at least half of the last window.
 //! The kernel has one window for the system; here each CPU has its own.
 
-use super::by_cluster::ByCluster;
+use super::by_slot::BySlot;
 use crate::frame::Owner;
 use highwater_platform::{Atomic, Platform};
 use highwater_units::{CpuId, Direction, RUN_PAGES_MAX, Slot, SpaceId, Vpn};
@@ -271,12 +271,9 @@ fn slot_window(hits: u32, beside: bool, before: u32, most: u32) -> u32 {
     wanted.min(most).max(before / 2).min(most)
 }
 
-/// The words of a cluster's slots.
-type Words<P> = Box<[<P as highwater_platform::Atomics>::Atomic<u64>]>;
-
 /// The page that each slot of a device was allocated for. A hint, to be checked with the entry
 /// held.
-pub(super) struct Owners<P: Platform>(ByCluster<Words<P>>);
+pub(super) struct Owners<P: Platform>(BySlot<P::Atomic<u64>>);
 
 /// Bits of a page number in an owner's word.
 const OWNER_VPN_BITS: u32 = 47;
@@ -284,24 +281,20 @@ const OWNER_VPN_BITS: u32 = 47;
 impl<P: Platform> Owners<P> {
     /// No owners, for `slots` slots.
     pub(super) fn new(slots: u32) -> Owners<P> {
-        Owners(ByCluster::new(slots))
+        Owners(BySlot::new(slots))
     }
 
     /// Records that slots of a cluster were allocated for the pages from `owner` on.
     pub(super) fn note(&self, first: u32, slots: usize, owner: Owner) {
-        let (cluster, at) = super::cluster::split(first);
-        let empty = || (0..super::cluster::CLUSTER_SLOTS).map(|_| Atomic::new(0)).collect();
-        let words = &self.0.get_or_make(cluster, empty)[at..at + slots];
-        for (vpn, word) in (owner.vpn.0..).zip(words) {
+        for (vpn, slot) in (owner.vpn.0..).zip(first..first + slots as u32) {
             let bits = (u64::from(owner.space.0) << OWNER_VPN_BITS | vpn) << 1 | 1;
-            word.store(bits, Relaxed);
+            self.0.get_or_make(slot, || Atomic::new(0)).store(bits, Relaxed);
         }
     }
 
     /// The page that a slot was last allocated for.
     pub(super) fn get(&self, slot: u32) -> Option<Owner> {
-        let (cluster, at) = super::cluster::split(slot);
-        let bits = self.0.get(cluster)?[at].load(Relaxed);
+        let bits = self.0.get(slot)?.load(Relaxed);
         let (space, vpn) = (bits >> 1 >> OWNER_VPN_BITS, bits >> 1 & ((1 << OWNER_VPN_BITS) - 1));
         (bits & 1 == 1).then_some(Owner { space: SpaceId(space as u16), vpn: Vpn(vpn) })
     }

@@ -13,8 +13,7 @@
 //!
 //! Locking: none; a slot's age changes while its page is held.
 
-use super::by_cluster::ByCluster;
-use super::cluster::{CLUSTER_SLOTS, split};
+use super::by_slot::BySlot;
 use highwater_units::Slot;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
@@ -54,10 +53,8 @@ impl EvictionClock {
     }
 }
 
-type ClusterAges = Box<[AtomicU16]>;
-
 /// The ages of a device's slots, by cluster, made at first use; 0: unknown.
-pub(super) struct Ages(ByCluster<ClusterAges>);
+pub(super) struct Ages(BySlot<AtomicU16>);
 
 /// The slots of `pages` pages from `first` on.
 pub(super) fn slots_from(first: Slot, pages: usize) -> Range<u32> {
@@ -67,23 +64,20 @@ pub(super) fn slots_from(first: Slot, pages: usize) -> Range<u32> {
 impl Ages {
     /// Unknown ones for `slots` slots.
     pub(super) fn new(slots: u32) -> Ages {
-        Ages(ByCluster::new(slots))
+        Ages(BySlot::new(slots))
     }
 
     /// Pages were evicted to some slots.
     pub(super) fn evicted(&self, slots: Range<u32>, clock: &EvictionClock) {
         let now = clock.now();
         for slot in slots {
-            let (cluster, at) = split(slot);
-            let unknown = || (0..CLUSTER_SLOTS).map(|_| AtomicU16::new(0)).collect();
-            self.0.get_or_make(cluster, unknown)[at].store(now, Relaxed);
+            self.0.get_or_make(slot, || AtomicU16::new(0)).store(now, Relaxed);
         }
     }
 
     /// Pages evicted since the page of a slot was; `None`: it is not known, or the place of a file.
     pub(super) fn distance(&self, slot: u32, clock: &EvictionClock) -> Option<u32> {
-        let (cluster, at) = split(slot);
-        let age = self.0.get(cluster)?[at].load(Relaxed);
+        let age = self.0.get(slot)?.load(Relaxed);
         (age != 0).then(|| clock.since(age))
     }
 
