@@ -129,8 +129,10 @@ fn share_descriptors(process: &Process) {
     let mut wanted = platform.descriptors();
     let of_platform = wanted.len();
     let mut devices = Vec::new();
-    // Not of the devices of ancestors, whose number differs.
-    for device in platform.devices().fixed().into_iter().skip(process.inherited).flatten() {
+    // Ancestors' devices last, the oldest last of all: their number grows with the generations.
+    let mut all = platform.devices().fixed();
+    let own = all.split_off(process.inherited);
+    for device in own.into_iter().chain(all.into_iter().rev()).flatten() {
         let own = device.descriptors();
         if wanted.len() + own.len() <= descriptors::OTHERS_MAX {
             devices.push((device, own.len()));

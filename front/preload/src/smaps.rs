@@ -1,7 +1,7 @@
 //! The resident memory of a process as the kernel counts it: what is not paged, and what it shares.
 //!
 //! ```text
-//! /proc/self/smaps -- 64 KiB at a time --> Lines --> Parser --> Seen
+//! /proc/self/smaps -- 16 KiB at a time --> Lines --> Parser --> Seen
 //! ```
 //! A process may have tens of thousands of mappings, with hundreds of bytes of text each. They are
 //! read in pieces into one buffer, and only sums by kind are kept.
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Read};
 
 /// Bytes read at once; longer than any line.
-const BUFFER_BYTES: usize = 64 << 10;
+const BUFFER_BYTES: usize = 16 << 10;
 
 /// An inaccessible mapping of at most this size is the guard below a stack.
 const GUARD_BYTES_MAX: u64 = 64 << 10;

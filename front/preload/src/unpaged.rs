@@ -25,7 +25,7 @@ use highwater_session::{Besides, Share};
 use highwater_uffd::Uffd;
 use highwater_units::{Bytes, SpaceId, Vpn};
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -111,8 +111,9 @@ pub(crate) struct Unpaged {
     /// Addresses of range and stage, the paged memory: (first, after the last).
     paged: [(u64, u64); 2],
     looks: Mutex<Looks>,
-    /// At the last look, in bytes: what counts for this process, and is not the manager's.
-    elsewhere: AtomicU64,
+    /// At the last look, in bytes: what counts for this process, less all of the manager's. Below
+    /// zero where others map pages of the manager's, too, so that these count for them in part.
+    elsewhere: AtomicI64,
     common: Mutex<Common>,
     /// Minor faults of the program's process, before a guard.
     faults: AtomicU64,
@@ -140,7 +141,7 @@ impl Unpaged {
             manager,
             paged: [range, (stage, stage + stage_len as u64)],
             looks: Mutex::new(Looks::from(if common == 0 { FIRST } else { FIRST_OF_CHILD })),
-            elsewhere: AtomicU64::new(0),
+            elsewhere: AtomicI64::new(0),
             common: Mutex::new(Common::new(common, 0)),
             faults: AtomicU64::new(0),
             forked: Mutex::new(None),
@@ -173,7 +174,8 @@ impl Unpaged {
         };
         // After that, which takes long where there are many mappings: devices may have grown.
         let managers = self.managers();
-        self.elsewhere.store(elsewhere_counted.saturating_sub(managers), Relaxed);
+        let elsewhere_alone = elsewhere_counted.cast_signed() - managers.cast_signed();
+        self.elsewhere.store(elsewhere_alone, Relaxed);
         self.note_common(Bytes(shared).pages(), parted);
         let found = elsewhere.less_own(managers);
         let mut most = lock(&self.most);
@@ -282,7 +284,8 @@ impl Unpaged {
         let excess = platform.pages_in_use().saturating_sub(self.manager.frames());
         let devices = platform.devices().resident();
         let grown = lock(&self.looks).grown(self.unexplained());
-        let unpaged = Bytes(self.elsewhere.load(Relaxed) + grown + self.managers());
+        let counted = (grown + self.managers()).cast_signed() + self.elsewhere.load(Relaxed);
+        let unpaged = Bytes(counted.max(0).cast_unsigned());
         // Such a child keeps the manager's memory as it was.
         let of_child = if self.has_forked() { Bytes(memory::resident() as u64) } else { Bytes(0) };
         let (common, parted) = (*lock(&self.common), platform.pages_parted());

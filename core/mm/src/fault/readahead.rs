@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! request.rs, Manager::prefetch -- swap::ReadaheadQueue -- run, a thread of this file
-//!   gather: entries held, frames taken -> submit ... done, or all batches used -> batch.rs
-//! batches  [ oldest | ... | newest |   |   ]   a ring of machine/read_batch.rs
+//!   gather: entries held, frames taken -> submit ... done, or enough in flight -> batch.rs
+//! in flight  [ oldest | ... | newest ]   of machine/read_batch.rs
 //! ```
 //! A fault on a page in flight waits for its entry, as for any locked entry.
 //!
@@ -22,6 +22,7 @@ use crate::space::{Backing, Held};
 use crate::swap::{ReadaheadQueue, ReadaheadRequest};
 use highwater_platform::{Atomic, Platform};
 use highwater_units::FrameList;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
@@ -88,10 +89,10 @@ enum Step {
 struct Reader<'a, P: Platform> {
     m: &'a Machine<P>,
     queue: &'a ReadaheadQueue<P>,
-    batches: Box<[ReadBatch<P>]>,
-    /// The oldest batch in flight.
-    first: usize,
-    len: usize,
+    /// From the oldest to the newest.
+    in_flight: VecDeque<ReadBatch<P>>,
+    /// Empty ones. The last used is the next, so that only as many take memory as are in flight.
+    spare: Vec<ReadBatch<P>>,
     /// The rest of the current request.
     request: Option<ReadaheadRequest>,
 }
@@ -113,43 +114,45 @@ fn depth(frames: usize) -> usize {
 
 impl<'a, P: Platform> Reader<'a, P> {
     fn new(m: &'a Machine<P>, queue: &'a ReadaheadQueue<P>) -> Self {
-        let batches = (0..depth(m.frames.len())).map(|_| ReadBatch::default()).collect();
-        Reader { m, queue, batches, first: 0, len: 0, request: None }
+        let (in_flight, spare) = (VecDeque::new(), Vec::new());
+        Reader { m, queue, in_flight, spare, request: None }
     }
 
     fn step(&mut self) -> Step {
         while self.oldest_is_done() {
             self.complete_oldest();
         }
-        if self.len < depth(self.m.present()) && self.gather() > 0 {
-            self.submit();
+        if self.in_flight.len() < depth(self.m.present())
+            && let Some(batch) = self.gather()
+        {
+            self.submit(batch);
             return Step::Progress;
         }
-        match self.len {
-            0 => Step::Idle,
-            _ => {
-                self.complete_oldest();
-                Step::Progress
-            }
+        if self.in_flight.is_empty() {
+            return Step::Idle;
         }
+        self.complete_oldest();
+        Step::Progress
     }
 
     fn oldest_is_done(&self) -> bool {
-        self.len > 0 && self.batches[self.first].is_done(&self.m.platform)
+        self.in_flight.front().is_some_and(|batch| batch.is_done(&self.m.platform))
     }
 
-    /// Fills a batch with runs of requested pages; returns how many.
-    fn gather(&mut self) -> usize {
-        let at = (self.first + self.len) % self.batches.len();
+    /// A batch of runs of requested pages; `None`: there are none.
+    fn gather(&mut self) -> Option<ReadBatch<P>> {
         let (m, mut pages) = (self.m, 0);
-        while pages < self.batches[at].pages_max(&m.swap, m.present())
-            && self.batches[at].has_room()
-        {
-            let Some(run) = self.next_run(self.batches[at].device()) else { break };
+        let mut batch = self.spare.pop().unwrap_or_default();
+        while pages < batch.pages_max(&m.swap, m.present()) && batch.has_room() {
+            let Some(run) = self.next_run(batch.device()) else { break };
             pages += run.frames.len();
-            self.batches[at].add(run);
+            batch.add(run);
         }
-        self.batches[at].runs()
+        if batch.runs() > 0 {
+            return Some(batch);
+        }
+        self.spare.push(batch);
+        None
     }
 
     /// The next requested pages that are on the device, with frames for them.
@@ -190,7 +193,7 @@ impl<'a, P: Platform> Reader<'a, P> {
                 Backing::Anonymous => alloc::frames_noretry(m, held.len()),
                 Backing::File { .. } => alloc::frames_noreclaim(m, held.len()),
             };
-            match (free, self.len, gathered, backing) {
+            match (free, self.in_flight.len(), gathered, backing) {
                 (Some(frames), ..) => return Frames::Some(frames),
                 (None, _, Some(_), _) => return Frames::Retry,
                 (None, 0, None, Backing::File { .. }) => return Frames::Skip,
@@ -202,21 +205,20 @@ impl<'a, P: Platform> Reader<'a, P> {
         }
     }
 
-    fn submit(&mut self) {
-        let at = (self.first + self.len) % self.batches.len();
-        batch::submit(self.m, &mut self.batches[at]);
-        self.len += 1;
+    fn submit(&mut self, mut batch: ReadBatch<P>) {
+        batch::submit(self.m, &mut batch);
+        self.in_flight.push_back(batch);
     }
 
     fn complete_all(&mut self) {
-        while self.len > 0 {
+        while !self.in_flight.is_empty() {
             self.complete_oldest();
         }
     }
 
     fn complete_oldest(&mut self) {
-        batch::complete(self.m, &mut self.batches[self.first]);
-        self.first = (self.first + 1) % self.batches.len();
-        self.len -= 1;
+        let mut batch = self.in_flight.pop_front().expect("a batch is in flight");
+        batch::complete(self.m, &mut batch);
+        self.spare.push(batch);
     }
 }
