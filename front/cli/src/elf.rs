@@ -32,6 +32,16 @@ pub(crate) struct Facts {
     pub(crate) interpreter: Option<String>,
     /// The sanitizer it was built with.
     pub(crate) sanitizer: Option<&'static str>,
+    pub(crate) runtime: Runtime,
+}
+
+/// What sets a program's signal handlers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    /// Functions of the C library.
+    C,
+    /// Go's runtime, by system calls of its own.
+    Go,
 }
 
 /// Whether a program can be served.
@@ -122,12 +132,19 @@ where
             Some(_) => needed,
             None => own_sanitizer::<H, R>(&sections, endian, data)?,
         };
+        let mut runtime = Runtime::C;
         for segment in header.program_headers(endian, data)? {
             if let Some(path) = segment.interpreter(endian, data)? {
                 interpreter = Some(String::from_utf8_lossy(path).into_owned());
             }
+            let mut notes = segment.notes(endian, data)?;
+            while let Some(note) = notes.as_mut().and_then(|notes| notes.next().ok().flatten()) {
+                if note.name() == b"Go" {
+                    runtime = Runtime::Go;
+                }
+            }
         }
-        Ok(Facts { class, machine: header.e_machine(endian), interpreter, sanitizer })
+        Ok(Facts { class, machine: header.e_machine(endian), interpreter, sanitizer, runtime })
     };
     read().map_err(|error| error.to_string())
 }
@@ -197,7 +214,13 @@ mod tests {
 
     fn facts(interpreter: Option<&str>) -> Facts {
         let interpreter = interpreter.map(str::to_owned);
-        Facts { class: Class::Bits64, machine: HOST.0, interpreter, sanitizer: None }
+        Facts {
+            class: Class::Bits64,
+            machine: HOST.0,
+            interpreter,
+            sanitizer: None,
+            runtime: Runtime::C,
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! ```
 
 use crate::Refusal;
-use crate::elf::{self, Verdict};
+use crate::elf::{self, Runtime, Verdict};
+use highwater_session::{FaultThreads, SystemCalls};
 use rustix::fs::{Access, access};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -64,8 +65,9 @@ fn executable(path: &Path) -> Result<(), Refusal> {
     })
 }
 
-/// Checks that the program in `path`, or its interpreter, can be served.
-pub(crate) fn check(path: &Path) -> Result<(), Refusal> {
+/// Checks that the program in `path`, or its interpreter, can be served; returns what sets its
+/// signal handlers.
+pub(crate) fn check(path: &Path) -> Result<Runtime, Refusal> {
     let mut path = path.to_owned();
     for _ in 0..=SCRIPT_LEVELS {
         let name = path.display();
@@ -125,13 +127,36 @@ fn kind(head: &[u8]) -> Kind {
     }
 }
 
-fn check_elf(path: &Path, file: &File) -> Result<(), Refusal> {
+/// Checks that a program is served where system calls get copies, and faults come as signals.
+pub(crate) fn check_signals(
+    path: &Path,
+    runtime: Runtime,
+    faults: FaultThreads,
+    system_calls: SystemCalls,
+) -> Result<(), Refusal> {
+    let has_none = faults == FaultThreads::Handlers && system_calls == SystemCalls::Faults;
+    match runtime {
+        Runtime::Go if !has_none => {
+            let what = format!(
+                "'{}' is a Go program, which takes the signals that page faults come by",
+                path.display()
+            );
+            Err(Refusal::new(
+                what,
+                "use --faults handlers, which pages what is allocated by C; GOMEMLIMIT limits Go",
+            ))
+        }
+        Runtime::Go | Runtime::C => Ok(()),
+    }
+}
+
+fn check_elf(path: &Path, file: &File) -> Result<Runtime, Refusal> {
     let name = path.display();
     let damaged = |error| Refusal::new(format!("'{name}' is damaged: {error}"), "rebuild it");
     let facts = elf::read(file).map_err(damaged)?;
     let refuse = |what: String, remedy: &str| Err(Refusal::new(what, remedy));
     match elf::judge(&facts) {
-        Verdict::Served => check_privileges(path, file),
+        Verdict::Served => check_privileges(path, file).map(|()| facts.runtime),
         Verdict::Static => refuse(
             format!("'{name}' is statically linked, so no library can be preloaded"),
             "link it dynamically (without -static)",
@@ -271,7 +296,7 @@ mod tests {
             path
         };
         let inner = write("inner", Path::new("/bin/sh"));
-        assert_eq!(check(&write("outer", &inner)), Ok(()));
+        assert_eq!(check(&write("outer", &inner)), Ok(Runtime::C));
         let lost = write("lost", &dir.path().join("missing"));
         let refusal = check(&lost).unwrap_err().to_string();
         assert!(refusal.contains("lost', '") && refusal.contains("missing', was"), "{refusal}");

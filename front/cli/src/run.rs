@@ -285,11 +285,12 @@ impl Run {
             max: self.memory_max.as_deref(),
         })?;
         let program = program::find(&self.program[0], std::env::var_os("PATH").as_deref())?;
-        program::check(&program)?;
+        let runtime = program::check(&program)?;
         let library = preload::find()?;
         // Before swap: in a container both may be missing, and no swap device would help.
         let (faults, system_calls) =
             faults::decide(self.faults, self.system_calls, machine::permitted())?;
+        program::check_signals(&program, runtime, faults, system_calls)?;
         let requirements = machine::requirements(self.mapping, system_calls);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
         let swap = swap::devices(&self.swap, memory.compressed_most())?;

@@ -51,6 +51,7 @@ mod fork;
 mod forking;
 #[cfg(target_arch = "x86_64")]
 mod gate;
+mod go;
 mod heap;
 mod helper;
 mod hints;

@@ -12,9 +12,9 @@
 use crate::end::{end, say};
 use crate::process::{Process, running, set_running};
 use crate::signals::Blocked;
-use crate::{environment, gate, heap, helper, pins};
+use crate::{environment, gate, go, heap, helper, pins};
 use highwater_platform::Cpu;
-use highwater_session::{Malloc, MapFiles, Settings, SystemCalls};
+use highwater_session::{FaultThreads, Malloc, MapFiles, Settings, SystemCalls};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::time::{Duration, Instant};
@@ -102,6 +102,7 @@ fn start() -> Option<&'static Process> {
     STARTS.set(true);
     let started = match environment::settings() {
         Ok(None) => None,
+        Ok(Some(settings)) if takes_signals(&settings) && go::is_running() => None,
         Ok(Some(settings)) => {
             pins::look_at_inherited();
             Some(prepare(&settings).and_then(|()| {
@@ -124,6 +125,11 @@ fn start() -> Option<&'static Process> {
     }
     STARTS.set(false);
     running()
+}
+
+/// Whether faults or system calls of the program come as signals.
+fn takes_signals(settings: &Settings) -> bool {
+    settings.faults == FaultThreads::InThread || settings.system_calls == SystemCalls::Copies
 }
 
 /// Prepares the gate, before a helper that may inherit the filter.

@@ -42,6 +42,25 @@ fn threads_serve_their_own_faults() {
     compare_in_all_modes("in_thread");
 }
 
+/// Go's runtime replaces the handlers of SIGBUS and SIGSYS by system calls of its own. Where faults
+/// come as signals a program with it is not served. It was, and ended by one in 7 of 13 runs.
+#[test]
+fn a_program_that_takes_the_signals_of_faults_runs_unserved() {
+    let place = Place::beside_others();
+    let program = place.compile("takes_signals", "takes_signals", &[]);
+    let run = |before: &[&str]| {
+        let swap = ["--faults", "in-thread", "--memory", "32M", "--swap", "ram:256M", "--"];
+        let mut command = Command::new(binary());
+        command.arg("run").args(swap).args(before).arg(&program).output().expect("a run")
+    };
+    let output = run(&["env"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let refused = run(&[]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("is a Go program") && said.contains("--faults handlers"), "{said}");
+}
+
 /// Programs that exec, fork, map files and read them directly, with the gate.
 #[test]
 fn programs_keep_contents_with_copies() {

@@ -1,0 +1,84 @@
+//! Whether the program is one in Go. Its runtime sets handlers for SIGBUS and SIGSYS by system
+//! calls of its own, in place of those that serve faults and trapped calls. Go's linker leaves a
+//! note.
+
+use std::slice;
+
+/// Headers of a note: lengths of name and contents, and the kind.
+const HEADER: usize = 12;
+/// Lengths in a note are rounded up to a multiple of this.
+const ALIGNMENT: usize = 4;
+
+/// Whether Go's linker has made the program that this process runs.
+pub(crate) fn is_running() -> bool {
+    notes().any(|notes| has_note(notes, b"Go\0\0"))
+}
+
+/// The segments of notes of the program, which the kernel has mapped.
+fn notes() -> impl Iterator<Item = &'static [u8]> {
+    // SAFETY: looks numbers up.
+    let [table, count] = [libc::AT_PHDR, libc::AT_PHNUM].map(|at| unsafe { libc::getauxval(at) });
+    let table = std::ptr::with_exposed_provenance::<libc::Elf64_Phdr>(table as usize);
+    let segments: &[libc::Elf64_Phdr] = match table.is_null() {
+        true => &[],
+        // SAFETY: the kernel says where the program's headers are, which are never unmapped.
+        false => unsafe { slice::from_raw_parts(table, count as usize) },
+    };
+    let of_table = segments.iter().find(|segment| segment.p_type == libc::PT_PHDR);
+    let base = of_table.map(|segment| table.addr().wrapping_sub(segment.p_vaddr as usize));
+    let notes = segments
+        .iter()
+        .filter(|segment| segment.p_type == libc::PT_NOTE && segment.p_align == ALIGNMENT as u64);
+    notes.filter_map(move |segment| {
+        let at = std::ptr::with_exposed_provenance(base?.wrapping_add(segment.p_vaddr as usize));
+        // SAFETY: a segment of the program's, which is mapped and never written to.
+        Some(unsafe { slice::from_raw_parts(at, segment.p_memsz as usize) })
+    })
+}
+
+/// Whether there is a note with this name.
+fn has_note(mut notes: &[u8], name: &[u8]) -> bool {
+    let word = |bytes: &[u8]| bytes.first_chunk().map(|word| u32::from_ne_bytes(*word) as usize);
+    while let (Some(name_len), Some(len)) = (word(notes), notes.get(4..).and_then(word)) {
+        let found = notes.get(HEADER..).and_then(|rest| rest.get(..name_len));
+        if found == Some(name) {
+            return true;
+        }
+        let next = [name_len, len].map(|len| len.next_multiple_of(ALIGNMENT)).iter().sum::<usize>();
+        notes = notes.get(HEADER + next..).unwrap_or_default();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(name: &[u8], contents: &[u8]) -> Vec<u8> {
+        let padded = |bytes: &[u8]| {
+            let mut padded = bytes.to_vec();
+            padded.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+            padded
+        };
+        let words = [name.len() as u32, contents.len() as u32, 4].map(u32::to_ne_bytes);
+        [words.concat(), padded(name), padded(contents)].concat()
+    }
+
+    #[test]
+    fn a_note_is_found_by_its_name() {
+        let others = [note(b"GNU\0", b"12345"), note(b"G", b"")].concat();
+        let go = note(b"Go\0\0", b"action id");
+        assert!(!has_note(&others, b"Go\0\0"));
+        assert!(has_note(&[others.clone(), go.clone()].concat(), b"Go\0\0"));
+        assert!(has_note(&[go.clone(), others].concat(), b"Go\0\0"));
+        for len in 0..go.len().min(HEADER + 4) {
+            assert!(!has_note(&go[..len], b"Go\0\0"), "cut off after {len} bytes");
+        }
+        assert!(!has_note(&[0xff; 64], b"Go\0\0"));
+    }
+
+    #[test]
+    fn this_program_is_in_rust() {
+        assert!(notes().count() > 0 && !is_running());
+    }
+}
