@@ -216,7 +216,10 @@ fn pass_on(process: &Process, snapshot: Snapshot, left: usize) -> Result<Passed,
     let holds: Vec<RawFd> = holds.into_iter().chain([hold.as_raw_fd()]).collect();
     let wanted: Vec<RawFd> =
         devices.chain(source).chain(mapped).chain(holds.iter().copied()).collect();
-    process.calls.send(&wanted).map_err(|error| format!("descriptors: {error}"))?;
+    process.calls.send(&wanted).map_err(|error| match error {
+        Errno::PIPE => "the program has closed a descriptor of Highwater's".to_owned(),
+        error => format!("descriptors: {error}"),
+    })?;
     Ok(Passed {
         snapshot,
         left,
