@@ -6,7 +6,7 @@
 
 use crate::Refusal;
 use crate::elf::{self, Runtime, Verdict};
-use highwater_session::{FaultThreads, SystemCalls};
+use highwater_session::{FaultThreads, SystemCalls, come_as_signals};
 use rustix::fs::{Access, access};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -127,27 +127,21 @@ fn kind(head: &[u8]) -> Kind {
     }
 }
 
-/// Checks that a program is served where system calls get copies, and faults come as signals.
+/// Checks that a program leaves the signals alone by which faults and system calls come.
 pub(crate) fn check_signals(
     path: &Path,
     runtime: Runtime,
     faults: FaultThreads,
     system_calls: SystemCalls,
 ) -> Result<(), Refusal> {
-    let has_none = faults == FaultThreads::Handlers && system_calls == SystemCalls::Faults;
-    match runtime {
-        Runtime::Go if !has_none => {
-            let what = format!(
-                "'{}' is a Go program, which takes the signals that page faults come by",
-                path.display()
-            );
-            Err(Refusal::new(
-                what,
-                "use --faults handlers, which pages what is allocated by C; GOMEMLIMIT limits Go",
-            ))
-        }
-        Runtime::Go | Runtime::C => Ok(()),
+    if runtime == Runtime::C || !come_as_signals(faults, system_calls) {
+        return Ok(());
     }
+    let name = path.display();
+    let what =
+        format!("'{name}' is a Go program, which takes the signals that page faults come by");
+    let remedy = "use --faults handlers, which pages what C allocates; GOMEMLIMIT limits Go";
+    Err(Refusal::new(what, remedy))
 }
 
 fn check_elf(path: &Path, file: &File) -> Result<Runtime, Refusal> {

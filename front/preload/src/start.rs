@@ -14,7 +14,7 @@ use crate::process::{Process, running, set_running};
 use crate::signals::Blocked;
 use crate::{environment, gate, go, heap, helper, pins};
 use highwater_platform::Cpu;
-use highwater_session::{FaultThreads, Malloc, MapFiles, Settings, SystemCalls};
+use highwater_session::{Malloc, MapFiles, Settings, SystemCalls, come_as_signals};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ fn start() -> Option<&'static Process> {
     STARTS.set(true);
     let started = match environment::settings() {
         Ok(None) => None,
-        Ok(Some(settings)) if takes_signals(&settings) && go::is_running() => None,
+        Ok(Some(settings)) if takes_signals(&settings) => None,
         Ok(Some(settings)) => {
             pins::look_at_inherited();
             Some(prepare(&settings).and_then(|()| {
@@ -127,9 +127,9 @@ fn start() -> Option<&'static Process> {
     running()
 }
 
-/// Whether faults or system calls of the program come as signals.
+/// Whether the program takes the signals that it would be served by.
 fn takes_signals(settings: &Settings) -> bool {
-    settings.faults == FaultThreads::InThread || settings.system_calls == SystemCalls::Copies
+    come_as_signals(settings.faults, settings.system_calls) && go::is_running()
 }
 
 /// Prepares the gate, before a helper that may inherit the filter.

@@ -106,6 +106,11 @@ choices! {
     }
 }
 
+/// Whether faults, or system calls with paged memory, come to a program as signals.
+pub fn come_as_signals(faults: FaultThreads, system_calls: SystemCalls) -> bool {
+    faults == FaultThreads::InThread || system_calls == SystemCalls::Copies
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,7 +32,9 @@ pub use abandoned::{OWNER_FILE, leave_run_dir, open_run_dir, remove_if_abandoned
 pub use arbitration::{Claim, targets};
 pub use balance::{Borrowed, Excess, Misses, give_excess};
 pub use budget::{BUDGET_FILE, Budget, Compacted, FLOOR, Member, Scope};
-pub use choices::{FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls};
+pub use choices::{
+    FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls, come_as_signals,
+};
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory, oom_kills};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
 pub use own_code::give_back_code;
