@@ -35,7 +35,7 @@ pub(crate) struct Facts {
     pub(crate) runtime: Runtime,
 }
 
-/// What sets a program's signal handlers.
+/// The code by which a program sets its signal handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
     /// Functions of the C library.

@@ -65,8 +65,7 @@ fn executable(path: &Path) -> Result<(), Refusal> {
     })
 }
 
-/// Checks that the program in `path`, or its interpreter, can be served; returns what sets its
-/// signal handlers.
+/// Checks that the program in `path`, or its interpreter, can be served; returns its runtime.
 pub(crate) fn check(path: &Path) -> Result<Runtime, Refusal> {
     let mut path = path.to_owned();
     for _ in 0..=SCRIPT_LEVELS {

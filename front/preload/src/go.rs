@@ -14,7 +14,8 @@ pub(crate) fn is_running() -> bool {
     notes().any(|notes| has_note(notes, b"Go\0\0"))
 }
 
-/// The segments of notes of the program, which the kernel has mapped.
+/// The segments of notes of the program, which the kernel has mapped. Found without the dynamic
+/// loader, whose lock a thread of the program may hold.
 fn notes() -> impl Iterator<Item = &'static [u8]> {
     // SAFETY: looks numbers up.
     let [table, count] = [libc::AT_PHDR, libc::AT_PHNUM].map(|at| unsafe { libc::getauxval(at) });

@@ -130,13 +130,13 @@ fn share_descriptors(process: &Process) {
     let of_platform = wanted.len();
     let mut devices = Vec::new();
     // Ancestors' devices last, the oldest last of all: their number grows with the generations.
-    let mut all = platform.devices().fixed();
-    let own = all.split_off(process.inherited);
-    for device in own.into_iter().chain(all.into_iter().rev()).flatten() {
-        let own = device.descriptors();
-        if wanted.len() + own.len() <= descriptors::OTHERS_MAX {
-            devices.push((device, own.len()));
-            wanted.extend(own);
+    let mut ancestors = platform.devices().fixed();
+    let own = ancestors.split_off(process.inherited);
+    for device in own.into_iter().chain(ancestors.into_iter().rev()).flatten() {
+        let numbers = device.descriptors();
+        if wanted.len() + numbers.len() <= descriptors::OTHERS_MAX {
+            devices.push((device, numbers.len()));
+            wanted.extend(numbers);
         }
     }
     let sent = process.in_helper(|| process.calls.send(&wanted));

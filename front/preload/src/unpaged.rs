@@ -284,8 +284,8 @@ impl Unpaged {
         let excess = platform.pages_in_use().saturating_sub(self.manager.frames());
         let devices = platform.devices().resident();
         let grown = lock(&self.looks).grown(self.unexplained());
-        let counted = (grown + self.managers()).cast_signed() + self.elsewhere.load(Relaxed);
-        let unpaged = Bytes(counted.max(0).cast_unsigned());
+        let known = grown + self.managers();
+        let unpaged = Bytes(known.saturating_add_signed(self.elsewhere.load(Relaxed)));
         // Such a child keeps the manager's memory as it was.
         let of_child = if self.has_forked() { Bytes(memory::resident() as u64) } else { Bytes(0) };
         let (common, parted) = (*lock(&self.common), platform.pages_parted());
