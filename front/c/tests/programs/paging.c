@@ -137,6 +137,17 @@ static void many_pins(const char *swap)
     OK(highwater_close(memory));
 }
 
+/* A read may end early where a signal or a finished transfer of the thread is pending. */
+static void read_all(int file, char *to, size_t size)
+{
+    while (size > 0) {
+        ssize_t got = read(file, to, size);
+        CHECK(got > 0 && (size_t)got <= size);
+        to += got;
+        size -= got;
+    }
+}
+
 static void pins(highwater_memory *memory, char *bytes)
 {
     highwater_pin *pin, *more;
@@ -147,7 +158,8 @@ static void pins(highwater_memory *memory, char *bytes)
     /* All the rest is used; system calls may still write here. */
     memset(bytes + PAGE + size + PAGE, 3, SIZE - 2 * PAGE - size);
     int zeros = open("/dev/zero", O_RDONLY);
-    CHECK(zeros >= 0 && read(zeros, bytes + PAGE + 1, size) == (ssize_t)size);
+    CHECK(zeros >= 0);
+    read_all(zeros, bytes + PAGE + 1, size);
     close(zeros);
     CHECK(bytes[PAGE] == 1 && bytes[PAGE + 1] == 0 && bytes[PAGE + size] == 0);
     CHECK(failed(highwater_free(memory, bytes), busy, "are pinned"));
