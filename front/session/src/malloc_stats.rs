@@ -14,7 +14,7 @@ use highwater_mm::slab::CacheReport;
 const PRESENT: u64 = 1;
 
 /// Maximum number of sizes.
-pub const MALLOC_SIZES_MAX: usize = 48;
+pub const MALLOC_SIZES_MAX: usize = 80;
 
 /// The name of malloc's cache of objects of `size` bytes.
 pub fn malloc_cache_name(size: u32) -> String {

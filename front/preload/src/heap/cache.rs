@@ -1,7 +1,7 @@
 //! Free objects that a thread caches.
 //!
 //! ```text
-//! CACHE (thread) -> ThreadCache -- Bin x 44   at hand: newest last
+//! CACHE (thread) -> ThreadCache -- Bin for each class   at hand: newest last
 //!                                   | empty: half a limit from the slabs
 //!                                   | full:  the older half to the slabs
 //! ```

@@ -1,13 +1,13 @@
 //! Size classes of objects.
 //!
 //! ```text
-//! 16 32 48 64 80 96 112 128 | 160 192 224 256 | 320 384 448 512 | ... | .. 57344 65536
+//! 16 32 48 64 80 96 112 128 | 144 160 .. 240 256 | 288 320 .. 480 512 | ... | .. 61440 65536
 //! ```
-//! Four per doubling, so that at most a fifth of an object is wasted (15 bytes of small ones); all
+//! Eight per doubling, so that at most a ninth of an object is wasted (15 bytes of small ones); all
 //! are multiples of 16, the alignment of malloc.
 
 /// Number of classes.
-pub(crate) const CLASSES: usize = 44;
+pub(crate) const CLASSES: usize = FINE_MAX / STEP + PER_DOUBLING * DOUBLINGS;
 
 /// Sizes in bytes, ascending.
 pub(crate) const SIZES: [u32; CLASSES] = sizes();
@@ -15,6 +15,10 @@ pub(crate) const SIZES: [u32; CLASSES] = sizes();
 /// Sizes up to this one are multiples of [`STEP`].
 const FINE_MAX: usize = 128;
 const STEP: usize = 16;
+/// Classes from a power of two to the next, above [`FINE_MAX`].
+const PER_DOUBLING: usize = 8;
+/// Doublings from [`FINE_MAX`] to 64 KiB.
+const DOUBLINGS: usize = 9;
 
 const fn sizes() -> [u32; CLASSES] {
     let mut sizes = [0; CLASSES];
@@ -22,7 +26,7 @@ const fn sizes() -> [u32; CLASSES] {
     while at < CLASSES {
         sizes[at] = size;
         if size >= FINE_MAX as u32 && size.is_power_of_two() {
-            step = size / 4;
+            step = size / PER_DOUBLING as u32;
         }
         size += step;
         at += 1;
@@ -37,9 +41,10 @@ pub(crate) fn class_of(bytes: usize) -> usize {
     if last < FINE_MAX {
         return last / STEP;
     }
-    let log = last.ilog2() as usize;
-    let quarter = last >> (log - 2) & 3;
-    FINE_MAX / STEP + 4 * (log - 7) + quarter
+    let doubling = last.ilog2() - FINE_MAX.ilog2();
+    let step = FINE_MAX.ilog2() + doubling - PER_DOUBLING.ilog2();
+    let within = last >> step & (PER_DOUBLING - 1);
+    FINE_MAX / STEP + PER_DOUBLING * doubling as usize + within
 }
 
 /// The smallest class for `bytes` whose objects are multiples of `align`, a power of two.
@@ -60,7 +65,7 @@ mod tests {
 
     #[test]
     fn every_size_gets_the_smallest_class_that_holds_it() {
-        assert_eq!((SIZES[0], SIZES[8], SIZES[CLASSES - 1]), (16, 160, 64 << 10));
+        assert_eq!((SIZES[0], SIZES[8], SIZES[CLASSES - 1]), (16, 144, 64 << 10));
         for bytes in 0..=SIZES[CLASSES - 1] as usize {
             let expected = SIZES.partition_point(|size| (*size as usize) < bytes);
             assert_eq!(class_of(bytes), expected, "{bytes}");
@@ -76,6 +81,6 @@ mod tests {
         assert_eq!(aligned(5000, 4096), Some(8192));
         assert_eq!(aligned(1, 4096), Some(4096));
         assert_eq!(aligned(1, 8192), None);
-        assert_eq!(aligned(60_000, 4096), Some(65_536));
+        assert_eq!(aligned(60_000, 4096), Some(61_440));
     }
 }
