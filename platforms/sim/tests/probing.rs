@@ -64,14 +64,15 @@ fn reads_of_exact_lru(frames: usize) -> u64 {
 }
 
 /// Pages that were in use at each probe are spared, and few of them are lost: hardly more are read
-/// than by an exact LRU, and few are mapped again for each read.
+/// than by an exact LRU, and few are mapped again for each read. All that is read from memory joins
+/// the active list, which costs a few reads more.
 #[test]
 fn pages_that_are_always_in_use_stay() {
     let exact = reads_of_exact_lru(FRAMES as usize);
-    for answer in [Answer::Asynchronous, Answer::Synchronous] {
+    for (answer, percent) in [(Answer::Asynchronous, 112), (Answer::Synchronous, 115)] {
         let (reads, mapped) = run(answer);
         println!("{answer:?}: {reads} reads, {mapped} mapped again; exact: {exact} reads");
-        assert!(reads * 100 <= exact * 115, "{answer:?}: {reads}, {exact}");
+        assert!(reads * 100 <= exact * percent, "{answer:?}: {reads}, {exact}");
         assert!(mapped * 2 <= reads, "{answer:?}: {mapped} mapped again, {reads} reads");
     }
 }
