@@ -41,10 +41,10 @@ pub(crate) fn class_of(bytes: usize) -> usize {
     if last < FINE_MAX {
         return last / STEP;
     }
-    let doubling = last.ilog2() - FINE_MAX.ilog2();
-    let step = FINE_MAX.ilog2() + doubling - PER_DOUBLING.ilog2();
-    let within = last >> step & (PER_DOUBLING - 1);
-    FINE_MAX / STEP + PER_DOUBLING * doubling as usize + within
+    let log = last.ilog2();
+    let doubling = (log - FINE_MAX.ilog2()) as usize;
+    let within = last >> (log - PER_DOUBLING.ilog2()) & (PER_DOUBLING - 1);
+    FINE_MAX / STEP + PER_DOUBLING * doubling + within
 }
 
 /// The smallest class for `bytes` whose objects are multiples of `align`, a power of two.
