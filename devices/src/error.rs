@@ -69,6 +69,15 @@ pub enum Reason {
     ReadOnlyExport,
     /// The server talks over TLS only.
     WantsTls,
+    /// There is no connection by TLS.
+    Tls(TlsFault),
+    /// A file for TLS is of no use.
+    TlsFile {
+        /// The variable that names it, or where it is.
+        file: &'static str,
+        /// The operating system's error number; `None`: it does not hold what it should.
+        errno: Option<i32>,
+    },
     /// A page is no whole number of the export's blocks, or longer than a request.
     BlockSize,
     /// The export holds something else than swap.
@@ -99,6 +108,43 @@ pub enum Reason {
         /// The operating system's error number.
         errno: i32,
     },
+}
+
+/// Why there is no connection by TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsFault {
+    /// The server does not answer by TLS.
+    NotSpoken,
+    /// The server's certificate is signed by no authority that is trusted.
+    UnknownIssuer,
+    /// The server's certificate is for other names.
+    OtherName,
+    /// The server's certificate has expired, or is not valid yet.
+    Expired,
+    /// The server's certificate has another fault.
+    BadCertificate,
+    /// The server accepts no client without a certificate, or not with this one.
+    ClientRefused,
+    /// Anything else.
+    Failed,
+}
+
+impl fmt::Display for TlsFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TlsFault::NotSpoken => "the server does not answer by TLS",
+            TlsFault::UnknownIssuer => {
+                "no authority that is trusted has signed the server's certificate"
+            }
+            TlsFault::OtherName => "the server's certificate is for other names",
+            TlsFault::Expired => "the server's certificate has expired, or is not valid yet",
+            TlsFault::BadCertificate => "the server's certificate is not valid",
+            TlsFault::ClientRefused => {
+                "the server hangs up: it wants a client's certificate, or does not accept this one"
+            }
+            TlsFault::Failed => "the server and this client find no way to use TLS",
+        })
+    }
 }
 
 impl Reason {
@@ -157,7 +203,15 @@ impl fmt::Display for Reason {
             Reason::NoExport => f.write_str("the server has no such export"),
             Reason::SmallExport { size } => write!(f, "the export has only {size}"),
             Reason::ReadOnlyExport => f.write_str("the export is read-only"),
-            Reason::WantsTls => f.write_str("the server wants TLS, which swap does not speak"),
+            Reason::WantsTls => f.write_str("the server wants TLS"),
+            Reason::Tls(fault) => fault.fmt(f),
+            Reason::TlsFile { file, errno: Some(errno) } => {
+                let error = io::Error::from_raw_os_error(*errno);
+                write!(f, "{file} cannot be read: {error}")
+            }
+            Reason::TlsFile { file, errno: None } => {
+                write!(f, "{file} does not hold what it should, in PEM")
+            }
             Reason::BlockSize => f.write_str(
                 "a page of 4 KiB is no whole number of the export's blocks, or too long",
             ),

@@ -1,7 +1,7 @@
 //! Specifications of devices: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
-//! `dir:PATH:SIZE`, `redis:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`, `nbd:HOST:PORT[/EXPORT]:SIZE`,
-//! `nbd+unix:PATH[:/EXPORT]:SIZE`, `replicate:A+B`, `tier:FAST+SLOW`; for tests also
-//! `flaky:FAULTS+SPEC`.
+//! `dir:PATH:SIZE`, `redis:HOST:PORT:SIZE`, `rediss:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`,
+//! `nbd:HOST:PORT[/EXPORT]:SIZE`, `nbds:HOST:PORT[/EXPORT]:SIZE`, `nbd+unix:PATH[:/EXPORT]:SIZE`,
+//! `replicate:A+B`, `tier:FAST+SLOW`; for tests also `flaky:FAULTS+SPEC`.
 
 use crate::flaky::FaultPlan;
 use crate::remote::{EXPORT_MAX, NBD_SIZE_MIN, Server};
@@ -23,6 +23,7 @@ const ZRAM_SLOTS_PER_PAGE: u32 = 3;
 const KINDS: &str = "ram:SIZE, zram:SIZE[:lz4|zstd], file:PATH:SIZE, dir:PATH:SIZE, \
                      redis:HOST:PORT:SIZE, redis+unix:PATH:SIZE, \
                      nbd:HOST:PORT[/EXPORT]:SIZE, nbd+unix:PATH[:/EXPORT]:SIZE, \
+                     rediss: and nbds: by TLS, \
                      replicate:A+B, tier:FAST+SLOW";
 /// Between the levels of a tier, and between replicas. The fast level has no path, so that of the
 /// slow one may hold it. Of replicas, both sides must be devices, in one way.
@@ -134,9 +135,10 @@ impl Spec {
     /// Reads `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`, `dir:PATH:SIZE`,
     /// `redis:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`, `nbd:HOST:PORT[/EXPORT]:SIZE`,
     /// `nbd+unix:PATH[:/EXPORT]:SIZE`, `replicate:A+B` of two of these but the first two, or
-    /// `tier:FAST+SLOW` of one of the first two and one of the others. SIZE is a number with a
-    /// binary unit (64M, 1.5G, 1GiB) and is cut to whole pages; PATH may contain ':' but no ';',
-    /// and that of NBD no ":/".
+    /// `tier:FAST+SLOW` of one of the first two and one of the others. `rediss:` and `nbds:` are
+    /// by TLS, and may have `NAME=HOST:PORT` where the certificate is for NAME. SIZE is a number
+    /// with a binary unit (64M, 1.5G, 1GiB) and is cut to whole pages; PATH may contain ':' but no
+    /// ';', and that of NBD no ":/".
     ///
     /// # Errors
     /// What is wrong, in one line.
@@ -268,11 +270,13 @@ fn parse_kind(text: &str) -> Result<Spec, String> {
         "zram" => parse_zram(rest),
         "file" => parse_place(rest).map(|(path, size)| Spec::File { path, size }),
         "dir" => parse_place(rest).map(|(path, size)| Spec::Dir { path, size }),
-        "redis" | "redis+unix" if rest.contains('@') => Err(CREDENTIALS.to_owned()),
-        "redis" => parse_server(rest),
+        "redis" | "rediss" | "redis+unix" if rest.contains('@') => Err(CREDENTIALS.to_owned()),
+        "redis" => parse_redis(rest, Server::parse_tcp),
+        "rediss" => parse_redis(rest, Server::parse_tls),
         "redis+unix" => parse_place(rest)
             .map(|(path, size)| Spec::Redis { server: Server::Unix { path }, size }),
-        "nbd" => parse_nbd(rest),
+        "nbd" => parse_nbd(rest, Server::parse_tcp),
+        "nbds" => parse_nbd(rest, Server::parse_tls),
         "nbd+unix" => parse_nbd_unix(rest),
         "replicate" => parse_replicas(rest),
         "tier" => parse_tier(rest),
@@ -368,16 +372,19 @@ fn parse_zram(text: &str) -> Result<Spec, String> {
     Ok(Spec::Zram { size: parse_size(size)?, algorithm })
 }
 
-fn parse_server(text: &str) -> Result<Spec, String> {
+/// Reads where a server listens.
+type ParseServer = fn(&str) -> Result<Server, String>;
+
+fn parse_redis(text: &str, parse: ParseServer) -> Result<Spec, String> {
     let (server, size) = text.rsplit_once(':').ok_or("size missing (HOST:PORT:SIZE)")?;
     let size = parse_size(size)?;
-    Ok(Spec::Redis { server: Server::parse_tcp(server)?, size })
+    Ok(Spec::Redis { server: parse(server)?, size })
 }
 
-fn parse_nbd(text: &str) -> Result<Spec, String> {
+fn parse_nbd(text: &str, parse: ParseServer) -> Result<Spec, String> {
     let (place, size) = text.rsplit_once(':').ok_or("size missing (HOST:PORT[/EXPORT]:SIZE)")?;
     let (server, export) = place.split_once('/').unwrap_or((place, ""));
-    nbd(Server::parse_tcp(server)?, export, parse_size(size)?)
+    nbd(parse(server)?, export, parse_size(size)?)
 }
 
 fn parse_nbd_unix(text: &str) -> Result<Spec, String> {
@@ -444,13 +451,18 @@ impl fmt::Display for Spec {
             }
             Spec::File { path, size } => place(f, "file", path, size),
             Spec::Dir { path, size } => place(f, "dir", path, size),
-            Spec::Redis { server: Server::Unix { path }, size } => {
-                place(f, "redis+unix", path, size)
+            Spec::Redis { server, size } => {
+                let kind = match server {
+                    Server::Tcp { .. } => "redis",
+                    Server::Tls { .. } => "rediss",
+                    Server::Unix { .. } => "redis+unix",
+                };
+                write!(f, "{kind}:{server}:{}", Exact(*size))
             }
-            Spec::Redis { server, size } => write!(f, "redis:{server}:{}", Exact(*size)),
             Spec::Nbd { server, export, size } => {
                 let (kind, slash) = match server {
                     Server::Tcp { .. } => ("nbd", "/"),
+                    Server::Tls { .. } => ("nbds", "/"),
                     Server::Unix { .. } => ("nbd+unix", ":/"),
                 };
                 let slash = if export.is_empty() { "" } else { slash };

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 /// Pieces of texts that are nearly right.
-const PIECES: [&str; 48] = [
+const PIECES: [&str; 50] = [
     "ram:",
     "zram:",
     "file:",
@@ -14,8 +14,10 @@ const PIECES: [&str; 48] = [
     "tier:",
     "replicate:",
     "redis:",
+    "rediss:",
     "redis+unix:",
     "nbd:",
+    "nbds:",
     "nbd+unix:",
     "flaky:",
     "lz4:",
@@ -92,6 +94,7 @@ proptest! {
         kinds in vec(select(&[
             "ram:", "zram:", "zram:zstd:", "dir:/tmp:", "file:/tmp/x:", "redis:host:6379:",
             "redis+unix:/run/a.sock:", "nbd:host:10809/disk:", "nbd+unix:/run/b.sock:",
+            "rediss:name=host:6379:", "nbds:host:10809/disk:",
         ][..]), 1..3),
         amount in any::<u32>(),
         unit in select(&["", "K", "M", "G", "T", "GiB", "GB", "kB"][..]),

@@ -12,6 +12,10 @@ fn redis(host: &str, port: u16) -> Spec {
     Spec::Redis { server, size: Bytes(2 << 20) }
 }
 
+fn tls(name: &str, host: &str) -> Server {
+    Server::Tls { name: name.to_owned(), host: host.to_owned(), port: 7 }
+}
+
 fn nbd_tcp(host: &str, export: &str) -> Spec {
     let server = Server::Tcp { host: host.to_owned(), port: 10809 };
     Spec::Nbd { server, export: export.to_owned(), size: Bytes(4 << 20) }
@@ -47,6 +51,15 @@ fn kinds_and_sizes_are_read() {
         ("redis:cache.lan:6379:2M", redis("cache.lan", 6379)),
         ("redis:127.0.0.1:1:2M", redis("127.0.0.1", 1)),
         ("redis:[::1]:65535:2M", redis("::1", 65535)),
+        ("rediss:a.lan:7:2M", Spec::Redis { server: tls("a.lan", "a.lan"), size: Bytes(2 << 20) }),
+        (
+            "nbds:a.lan=[::1]:7/x=y:4M",
+            Spec::Nbd {
+                server: tls("a.lan", "::1"),
+                export: "x=y".to_owned(),
+                size: Bytes(4 << 20),
+            },
+        ),
         (
             "redis+unix:/run/a:b.sock:2M",
             Spec::Redis {
@@ -173,6 +186,10 @@ fn errors_are_one_line_and_say_what_is_wrong() {
         ("redis:host:6379:1G:x", "bad size \"x\""),
         ("redis:me:sesame@host:6379:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
         ("tier:ram:1G+redis:sesame@host:6379:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
+        ("rediss:=a:7:1G", "bad name \"\""),
+        ("rediss:a b:7:1G", "bad name \"a b\""),
+        ("rediss:a.lan=:7:1G", "host missing (HOST:PORT:SIZE)"),
+        ("rediss:me:sesame@host:6379:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
         ("redis+unix::1G", "path missing"),
         ("redis+unix:/run/x.sock", "size missing (PATH:SIZE)"),
         ("redis+unix:sesame@/run/x.sock:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
@@ -234,7 +251,7 @@ fn random_specs_round_trip_through_text() {
         let pages = (random.below(1 << 32) + 1) >> shift << random.below(shift + 1);
         let size = Bytes::of_pages(pages.max(256));
         let path = PathBuf::from(format!("/x:{}", random.below(9)));
-        let spec = match random.below(13) {
+        let spec = match random.below(15) {
             0 => Spec::Ram { size },
             1 => Spec::Zram { size, algorithm: Algorithm::Lz4 },
             2 => Spec::Zram { size, algorithm: Algorithm::Zstd },
@@ -260,6 +277,12 @@ fn random_specs_round_trip_through_text() {
             11 => Spec::Tier {
                 fast: Box::new(Spec::Ram { size }),
                 slow: Box::new(flaky(&mut random, Spec::File { path, size: SIZE_MIN })),
+            },
+            12 => Spec::Redis { server: tls(["a", "::1"][random.below(2) as usize], "::1"), size },
+            13 => Spec::Nbd {
+                server: tls("10.0.0.1", ["10.0.0.1", "b"][random.below(2) as usize]),
+                export: ["", "a=b"][random.below(2) as usize].to_owned(),
+                size: size.max(NBD_SIZE_MIN),
             },
             _ => Spec::Tier {
                 fast: Box::new(Spec::Zram { size, algorithm: Algorithm::Zstd }),

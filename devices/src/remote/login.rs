@@ -1,7 +1,8 @@
-//! User, password and patience for servers. Credentials come from the environment, because `ps`
+//! User, password, patience and files for TLS. Credentials come from the environment, because `ps`
 //! shows command lines.
 
 use crate::error::Reason;
+use crate::remote::tls::{AUTHORITIES, CERTIFICATE, KEY, TlsFiles};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -26,6 +27,8 @@ pub struct RemoteOptions {
     pub password: Option<Secret>,
     /// A file that holds the password, read each time a device is opened.
     pub password_file: Option<PathBuf>,
+    /// Files for TLS.
+    pub tls: TlsFiles,
     /// How long a server that does not answer is waited for.
     pub patience: Duration,
     /// A file of the run that this process belongs to, by whose locks the processes of the run
@@ -46,12 +49,33 @@ impl fmt::Debug for Secret {
 
 impl Default for RemoteOptions {
     fn default() -> RemoteOptions {
-        let patience = PATIENCE_DEFAULT;
-        RemoteOptions { user: None, password: None, password_file: None, patience, run: None }
+        RemoteOptions {
+            user: None,
+            password: None,
+            password_file: None,
+            tls: TlsFiles::default(),
+            patience: PATIENCE_DEFAULT,
+            run: None,
+        }
     }
 }
 
 impl RemoteOptions {
+    /// The options with each file's path made by `change`.
+    #[must_use]
+    pub fn with_paths(self, change: impl Fn(PathBuf) -> PathBuf) -> RemoteOptions {
+        let TlsFiles { authorities, certificate, key } = self.tls;
+        RemoteOptions {
+            password_file: self.password_file.map(&change),
+            tls: TlsFiles {
+                authorities: authorities.map(&change),
+                certificate: certificate.map(&change),
+                key: key.map(&change),
+            },
+            ..self
+        }
+    }
+
     /// The options in an environment, where `var` looks a name up. An empty variable counts as
     /// none.
     ///
@@ -62,12 +86,18 @@ impl RemoteOptions {
             let value = var(name).filter(|value| !value.is_empty()).map(OsString::into_string);
             value.transpose().map_err(|_| format!("{name} is not UTF-8"))
         };
+        let path = |name: &str| var(name).filter(|file| !file.is_empty()).map(PathBuf::from);
         let patience = text(PATIENCE)?
             .map(|text| seconds(&text).map_err(|what| format!("{PATIENCE}: {what}")));
         Ok(RemoteOptions {
             user: text(USER)?,
             password: text(PASSWORD)?.map(Secret),
-            password_file: var(PASSWORD_FILE).filter(|file| !file.is_empty()).map(PathBuf::from),
+            password_file: path(PASSWORD_FILE),
+            tls: TlsFiles {
+                authorities: path(AUTHORITIES),
+                certificate: path(CERTIFICATE),
+                key: path(KEY),
+            },
             patience: patience.transpose()?.unwrap_or(PATIENCE_DEFAULT),
             run: None,
         })
@@ -86,7 +116,15 @@ impl RemoteOptions {
         let mut vars = vec![(PATIENCE, self.patience.as_secs().to_string().into())];
         vars.extend(self.user.iter().map(|user| (USER, user.into())));
         vars.extend(self.password.iter().map(|Secret(password)| (PASSWORD, password.into())));
-        vars.extend(self.password_file.iter().map(|file| (PASSWORD_FILE, file.into())));
+        let files = [
+            (PASSWORD_FILE, &self.password_file),
+            (AUTHORITIES, &self.tls.authorities),
+            (CERTIFICATE, &self.tls.certificate),
+            (KEY, &self.tls.key),
+        ];
+        vars.extend(
+            files.into_iter().filter_map(|(name, file)| Some((name, file.clone()?.into()))),
+        );
         vars
     }
 
@@ -133,8 +171,10 @@ mod tests {
     #[test]
     fn options_survive_the_environment_and_show_no_password() {
         let given = [(USER, "me"), (PASSWORD, "sesame"), (PATIENCE, "7"), (PASSWORD_FILE, "/x")];
+        let given = [&given[..], &[(AUTHORITIES, "/a"), (CERTIFICATE, "/c"), (KEY, "/k")]].concat();
         let options = read(&given).unwrap();
         assert_eq!(options.patience, Duration::from_secs(7));
+        assert_eq!(options.tls.key, Some("/k".into()));
         let vars: HashMap<_, _> = options.to_env().into_iter().collect();
         assert_eq!(RemoteOptions::from_vars(|name| vars.get(name).cloned()), Ok(options.clone()));
         assert!(!format!("{options:?}").contains("sesame"));

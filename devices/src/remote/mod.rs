@@ -1,11 +1,12 @@
 //! Swap on servers: Redis and Valkey, and NBD.
 //!
 //! ```text
-//! Server          where it listens                    RemoteOptions   user, password, patience
+//! Server          where it listens                    RemoteOptions   user, password, patience,
+//! Endpoint        Server, and what TLS needs                          files for TLS
 //! Remote<Store>   the device                          device
 //!   |- Shared     its state; requests are made and repeated           shared, verdict, silence
 //!   |   |- Store  the protocol                        store: redis::Redis, nbd::Nbd
-//!   |   |- Links  up to 32 connections                links; socket, stream
+//!   |   |- Links  up to 32 connections                links; stream: socket, tls
 //!   |   |- stored slots with a page
 //!   |   \- Freed  slots to be deleted                 freed
 //!   \- Keeper     thread: deletes freed pages, tells the server that they are in use    keeper
@@ -16,6 +17,7 @@
 //! sealed by [`crate::seal`] around this device.
 
 mod device;
+mod endpoint;
 mod freed;
 mod keeper;
 mod links;
@@ -28,6 +30,7 @@ mod silence;
 mod socket;
 mod store;
 mod stream;
+mod tls;
 mod verdict;
 mod window;
 
@@ -35,3 +38,4 @@ pub use login::{RemoteOptions, Secret, seconds};
 pub(crate) use nbd::{EXPORT_MAX, SIZE_MIN as NBD_SIZE_MIN};
 pub use server::Server;
 pub(crate) use shared::LOST;
+pub use tls::TlsFiles;

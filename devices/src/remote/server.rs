@@ -1,5 +1,6 @@
 //! Where a server listens, as text and as a socket's address.
 
+use rustls::pki_types::ServerName;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
@@ -14,6 +15,15 @@ pub enum Server {
     /// HOST:PORT; an IPv6 address in brackets.
     Tcp {
         /// A name or an address, without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// HOST:PORT by TLS, or NAME=HOST:PORT.
+    Tls {
+        /// The name, or the address, that the server's certificate is for.
+        name: String,
+        /// Where to connect: that name, or an address of it.
         host: String,
         /// The port.
         port: u16,
@@ -46,24 +56,52 @@ impl Server {
         }
     }
 
+    /// Reads HOST:PORT, or NAME=HOST:PORT if the certificate is for another name than the host's.
+    ///
+    /// # Errors
+    /// The mistake, in a few words.
+    pub(crate) fn parse_tls(text: &str) -> Result<Server, String> {
+        let (name, place) = text.split_once('=').map_or((None, text), |(a, b)| (Some(a), b));
+        let Server::Tcp { host, port } = Server::parse_tcp(place)? else {
+            unreachable!("it reads HOST:PORT");
+        };
+        let name = name.unwrap_or(&host).to_owned();
+        ServerName::try_from(name.as_str()).map_err(|_| format!("bad name {name:?}"))?;
+        Ok(Server::Tls { name, host, port })
+    }
+
     /// The server with an address in place of a name: the first that accepts a connection, or else
     /// the first.
     ///
     /// # Errors
     /// The name has no address, in some words.
     pub(crate) fn resolve(self) -> Result<Server, String> {
-        let Server::Tcp { host, port } = self else { return Ok(self) };
-        if host.parse::<IpAddr>().is_ok() {
-            return Ok(Server::Tcp { host, port });
-        }
-        let found = (host.as_str(), port).to_socket_addrs();
-        let found = found.map_err(|_| format!("host {host:?} has no address"))?;
-        let found: Vec<SocketAddr> = found.collect();
-        let answers = |at: &&SocketAddr| TcpStream::connect_timeout(at, TRIAL).is_ok();
-        let at = found.iter().find(answers).or(found.first());
-        let at = at.ok_or_else(|| format!("host {host:?} has no address"))?;
-        Ok(Server::Tcp { host: at.ip().to_string(), port })
+        Ok(match self {
+            Server::Tcp { host, port } => Server::Tcp { host: address(host, port)?, port },
+            Server::Tls { name, host, port } => {
+                Server::Tls { name, host: address(host, port)?, port }
+            }
+            Server::Unix { path } => Server::Unix { path },
+        })
     }
+}
+
+/// The address of a host: the first that accepts a connection, or else the first.
+fn address(host: String, port: u16) -> Result<String, String> {
+    if host.parse::<IpAddr>().is_ok() {
+        return Ok(host);
+    }
+    let found = (host.as_str(), port).to_socket_addrs();
+    let found = found.map_err(|_| format!("host {host:?} has no address"))?;
+    let found: Vec<SocketAddr> = found.collect();
+    let answers = |at: &&SocketAddr| TcpStream::connect_timeout(at, TRIAL).is_ok();
+    let at = found.iter().find(answers).or(found.first());
+    at.map(|at| at.ip().to_string()).ok_or_else(|| format!("host {host:?} has no address"))
+}
+
+/// HOST:PORT; an IPv6 address in brackets.
+fn place(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// A number of a text that is not 0 (FNV-1a).
@@ -75,8 +113,12 @@ pub(super) fn hash(text: &str) -> u64 {
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Server::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Server::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Server::Tls { name, host, port } if name != host => {
+                write!(f, "{name}={}", place(host, *port))
+            }
+            Server::Tcp { host, port } | Server::Tls { host, port, .. } => {
+                f.write_str(&place(host, *port))
+            }
             Server::Unix { path } => path.display().fmt(f),
         }
     }

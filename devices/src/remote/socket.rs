@@ -29,7 +29,7 @@ pub(super) struct Socket {
 impl Socket {
     pub(super) fn connect(server: &Server, deadline: Duration) -> Result<Socket, i32> {
         let made = match server {
-            Server::Tcp { host, port } => {
+            Server::Tcp { host, port } | Server::Tls { host, port, .. } => {
                 let host: IpAddr = host.parse().map_err(|_| libc::EADDRNOTAVAIL)?;
                 let family = match host {
                     IpAddr::V4(_) => AddressFamily::INET,

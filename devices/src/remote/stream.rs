@@ -1,7 +1,8 @@
-//! A socket with memory for requests that are sent together, and for answers.
+//! A socket, by TLS or without, with memory for requests that are sent together, and for answers.
 
-use crate::remote::server::Server;
+use crate::remote::endpoint::Endpoint;
 use crate::remote::socket::Socket;
+use crate::remote::tls::{Session, Tls};
 use crate::remote::verdict::Problem;
 use crate::sys::Mapping;
 use highwater_units::PAGE_SIZE;
@@ -18,6 +19,8 @@ pub(super) const BYTES: usize = OUT_BYTES + IN_BYTES;
 /// A connected socket with its memory.
 pub(super) struct Stream {
     socket: Socket,
+    /// `None`: without TLS, or not yet by TLS.
+    session: Option<Session>,
     memory: Mapping,
     /// Bytes of requests that are not sent.
     out: usize,
@@ -26,10 +29,21 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn connect(server: &Server, deadline: Duration) -> Result<Stream, Problem> {
+    /// Connects; TLS begins with [`Stream::secure`].
+    pub(super) fn connect(endpoint: &Endpoint, deadline: Duration) -> Result<Stream, Problem> {
         let memory = Mapping::new(BYTES).map_err(Problem::Lost)?;
-        let socket = Socket::connect(server, deadline).map_err(Problem::Lost)?;
-        Ok(Stream { socket, memory, out: 0, input: (0, 0) })
+        let socket = Socket::connect(&endpoint.server, deadline).map_err(Problem::Lost)?;
+        Ok(Stream { socket, session: None, memory, out: 0, input: (0, 0) })
+    }
+
+    /// Goes on by TLS.
+    pub(super) fn secure(&mut self, tls: &Tls) -> Result<(), Problem> {
+        // Else it could be taken for something that came by TLS.
+        if !self.waiting().is_empty() {
+            return Err(Problem::Malformed);
+        }
+        self.session = Some(Session::begin(tls, &self.socket)?);
+        Ok(())
     }
 
     /// Sets how long an answer may take.
@@ -53,7 +67,10 @@ impl Stream {
         // SAFETY: as in `room`.
         let bytes = unsafe { slice::from_raw_parts(self.memory.at(0), self.out) };
         self.out = 0;
-        self.socket.send(bytes).map_err(Problem::Lost)
+        match &mut self.session {
+            Some(session) => session.send(&self.socket, bytes),
+            None => self.socket.send(bytes).map_err(Problem::Lost),
+        }
     }
 
     /// The bytes that were received and not taken.
@@ -91,7 +108,9 @@ impl Stream {
 
     /// Whether [`Stream::take`] would find a byte.
     pub(super) fn is_readable(&self) -> bool {
-        !self.waiting().is_empty() || self.socket.is_readable()
+        !self.waiting().is_empty()
+            || self.session.as_ref().is_some_and(Session::has_waiting)
+            || self.socket.is_readable()
     }
 
     /// Receives more, at the end of what waits. That is less than a line, or nothing.
@@ -101,7 +120,11 @@ impl Stream {
         let (from, to) = self.input;
         all.copy_within(from..to, 0);
         self.input = (0, to - from);
-        let more = self.socket.receive(&mut all[to - from..]).map_err(Problem::Lost)?;
+        let room = &mut all[to - from..];
+        let more = match &mut self.session {
+            Some(session) => session.receive(&self.socket, room)?,
+            None => self.socket.receive(room).map_err(Problem::Lost)?,
+        };
         self.input.1 += more;
         Ok(())
     }

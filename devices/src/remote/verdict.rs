@@ -9,6 +9,7 @@
 //! ```
 //! All requests may be repeated: they write the same page, or read, or delete what nobody uses.
 
+use crate::error::TlsFault;
 use highwater_platform::IoError;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub(super) enum Problem {
     Lost(i32),
     /// What came is not the protocol.
     Malformed,
+    /// The server cannot be trusted to be the right one.
+    Tls(TlsFault),
     /// The server answers with an error.
     Refused(Refusal),
     /// The server does not have a page that was written.
@@ -49,7 +52,7 @@ impl Problem {
     /// Whether the connection is of no more use.
     pub(super) fn ends_link(self) -> bool {
         match self {
-            Problem::Lost(_) | Problem::Malformed => true,
+            Problem::Lost(_) | Problem::Malformed | Problem::Tls(_) => true,
             Problem::Refused(_) | Problem::Missing => false,
         }
     }
@@ -86,7 +89,7 @@ pub(super) fn decide(
         Problem::Refused(Refusal::Other) => return failed(libc::EREMOTEIO),
         Problem::Missing => return failed(libc::ENODATA),
         Problem::Refused(Refusal::Busy) => libc::EBUSY,
-        Problem::Malformed => libc::EPROTO,
+        Problem::Malformed | Problem::Tls(_) => libc::EPROTO,
         Problem::Lost(errno) => errno,
     };
     match stage {
@@ -101,12 +104,13 @@ mod tests {
 
     #[test]
     fn requests_are_repeated_while_that_may_help() {
-        use Problem::{Lost, Malformed, Missing, Refused};
+        use Problem::{Lost, Malformed, Missing, Refused, Tls};
         let fails = |errno| Verdict::Fails(IoError::Failed(errno));
         let full = Verdict::Fails(IoError::Full);
         for (problem, early, late) in [
             (Lost(libc::ECONNREFUSED), Verdict::Again, fails(libc::ECONNREFUSED)),
             (Malformed, Verdict::Again, fails(libc::EPROTO)),
+            (Tls(TlsFault::Expired), Verdict::Again, fails(libc::EPROTO)),
             (Refused(Refusal::Busy), Verdict::Again, fails(libc::EBUSY)),
             (Refused(Refusal::Full), full, full),
             (Refused(Refusal::Denied), fails(libc::EACCES), fails(libc::EACCES)),

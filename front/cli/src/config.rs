@@ -29,11 +29,14 @@ const CONFIG: &str = "config";
 /// Prefix of variables.
 const PREFIX: &str = "HIGHWATER_";
 /// Variables that are not of options.
-const OTHERS: [&str; 4] = [
+const OTHERS: [&str; 7] = [
     "HIGHWATER_PRELOAD",
     "HIGHWATER_REDIS_USER",
     "HIGHWATER_REDIS_PASSWORD",
     "HIGHWATER_REDIS_PASSWORD_FILE",
+    "HIGHWATER_TLS_CA",
+    "HIGHWATER_TLS_CERT",
+    "HIGHWATER_TLS_KEY",
 ];
 /// Between the values of an option that may be repeated, in a variable.
 const SEPARATOR: char = ';';
@@ -338,6 +341,7 @@ mod tests {
             ("HIGHWATER_SEED", None),
             ("HIGHWATER_PRELOAD", None),
             ("HIGHWATER_REDIS_PASSWORD_FILE", None),
+            ("HIGHWATER_TLS_CA", None),
             ("HIGHWATERMEMORY", None),
         ] {
             let refusal = added(&[], &[(name, "16M")], "").err().map(|refusal| refusal.to_string());

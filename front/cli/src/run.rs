@@ -118,10 +118,11 @@ pub(crate) struct Run {
     memory_max: Option<String>,
     /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE, zram:SIZE[:lz4|zstd],
     /// redis:HOST:PORT:SIZE, redis+unix:PATH:SIZE, nbd:HOST:PORT[/EXPORT]:SIZE,
-    /// nbd+unix:PATH[:/EXPORT]:SIZE, replicate:A+B, which keeps all pages on two of these but ram:
-    /// and zram:, or tier:FAST+SLOW, such as tier:zram:1G+dir:/var/tmp:8G, where cold pages move on
-    /// from the fast device to the slow one. May end in ,priority=N (0 to 65535, higher first) or
-    /// ,rotational=0|1. May be repeated. With --memory, SIZE is for all processes together
+    /// nbd+unix:PATH[:/EXPORT]:SIZE, rediss: and nbds: for the same by TLS, replicate:A+B, which
+    /// keeps all pages on two of these but ram: and zram:, or tier:FAST+SLOW, such as
+    /// tier:zram:1G+dir:/var/tmp:8G, where cold pages move on from the fast device to the slow one.
+    /// May end in ,priority=N (0 to 65535, higher first) or ,rotational=0|1. May be repeated. With
+    /// --memory, SIZE is for all processes together
     /// [default: a directory for temporary files, behind compressed memory unless --paged, or
     /// --memory-per-process alone, is given]
     #[arg(long, value_name = "SPEC")]

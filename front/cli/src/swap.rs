@@ -2,7 +2,9 @@
 //! starts.
 
 use crate::Refusal;
-use highwater_devices::{Algorithm, Area, Injection, Reason, RemoteOptions, Seal, Server, Spec};
+use highwater_devices::{
+    Algorithm, Area, Injection, Reason, RemoteOptions, Seal, Server, Spec, TlsFault,
+};
 use highwater_session::{SWAP_LEVELS_MAX, default_swap, is_in_memory};
 use highwater_units::Bytes;
 use std::path::{Path, PathBuf, absolute};
@@ -79,7 +81,9 @@ fn example(text: &str) -> String {
         "file" => "file:/var/tmp/swap:8G",
         "redis" => "redis:127.0.0.1:6379:8G",
         "redis+unix" => "redis+unix:/run/redis/redis.sock:8G",
+        "rediss" => "rediss:cache.example.com:6379:8G",
         "nbd" => "nbd:127.0.0.1:10809:8G",
+        "nbds" => "nbds:store.example.com:10809:8G",
         "nbd+unix" => "nbd+unix:/run/nbd.sock:8G",
         "replicate" => "replicate:nbd:127.0.0.1:10809:8G+dir:/var/tmp:8G",
         "tier" => "tier:zram:1G+dir:/var/tmp:8G",
@@ -139,7 +143,7 @@ pub(crate) fn remote() -> Result<RemoteOptions, Refusal> {
     let options = RemoteOptions::from_env().map_err(|what| Refusal::new(what, "correct it"))?;
     // The program may change its directory.
     let whole = |path: PathBuf| absolute(&path).unwrap_or(path);
-    Ok(RemoteOptions { password_file: options.password_file.map(whole), ..options })
+    Ok(options.with_paths(whole))
 }
 
 /// Opens a device as the program will, and closes it.
@@ -163,12 +167,15 @@ fn remedy(reason: &Reason) -> &'static str {
         Reason::NoMemory => "give a smaller SIZE",
         Reason::Unreachable { .. } => "start the server, or correct its address",
         Reason::UnknownHost => "correct the name, or give an address",
-        Reason::NotRedis | Reason::NotNbd => "correct the port, or the path",
+        Reason::NotRedis => "correct the port, or the path; with TLS it is rediss:HOST:PORT",
+        Reason::NotNbd => "correct the port, or the path",
         Reason::OldNbd => "serve the export by a newer server (nbdkit, qemu-nbd, nbd-server)",
         Reason::NoExport => "correct the export's name, after the port and '/'",
         Reason::SmallExport { .. } => "give a smaller SIZE",
         Reason::ReadOnlyExport => "allow the server to write it, or name another export",
-        Reason::WantsTls => "serve the export without TLS, through a tunnel",
+        Reason::WantsTls => "name it nbds:HOST:PORT, or serve the socket without TLS",
+        Reason::Tls(fault) => tls_remedy(*fault),
+        Reason::TlsFile { .. } => "correct HIGHWATER_TLS_CA, HIGHWATER_TLS_CERT, HIGHWATER_TLS_KEY",
         Reason::BlockSize => "serve the export with blocks of 4 KiB or less",
         Reason::HoldsData => "name an empty export, or overwrite its first 128 KiB with zeros",
         Reason::InUse => "name another export: each session needs its own",
@@ -181,6 +188,21 @@ fn remedy(reason: &Reason) -> &'static str {
         Reason::Unsealed => "leave out --seal off",
         Reason::BadVariable | Reason::PasswordFile { .. } => "correct it",
         Reason::Failed { .. } => "name a directory on another file system",
+    }
+}
+
+fn tls_remedy(fault: TlsFault) -> &'static str {
+    match fault {
+        TlsFault::NotSpoken => "correct the port, or name it redis: or nbd:, without TLS",
+        TlsFault::UnknownIssuer => {
+            "name the file of the authority's certificate in HIGHWATER_TLS_CA"
+        }
+        TlsFault::OtherName => "name the server as its certificate does: HOST, or NAME=HOST",
+        TlsFault::Expired | TlsFault::BadCertificate => "renew the server's certificate",
+        TlsFault::ClientRefused => {
+            "name files that it accepts in HIGHWATER_TLS_CERT and HIGHWATER_TLS_KEY"
+        }
+        TlsFault::Failed => "let the server use TLS 1.2 or 1.3",
     }
 }
 

@@ -83,6 +83,8 @@ mod shortage;
 mod start;
 #[path = "programs/strangers.rs"]
 mod strangers;
+#[path = "programs/tls.rs"]
+mod tls;
 #[path = "programs/tools.rs"]
 mod tools;
 #[path = "programs/verdict.rs"]

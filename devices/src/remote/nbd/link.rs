@@ -3,14 +3,16 @@
 //! Answers come in any order: a cookie names the request, by its number among those that were sent
 //! together, and these by theirs.
 
-use crate::error::Reason;
+use crate::error::{Reason, TlsFault};
+use crate::remote::endpoint::Endpoint;
 use crate::remote::nbd::wire::{
-    self, Command, GoRefusal, Greeting, Malformed, OptionReply, Reply, Terms,
+    self, Command, GoRefusal, Greeting, Malformed, OPTION_GO, OPTION_START_TLS, OptionReply, Reply,
+    Terms,
 };
-use crate::remote::server::Server;
 use crate::remote::socket::DEADLINE;
 use crate::remote::store::Connection;
 use crate::remote::stream::Stream;
+use crate::remote::tls::Tls;
 use crate::remote::verdict::{Problem, Refusal};
 use highwater_units::{Bytes, PAGE_SIZE};
 use std::time::Duration;
@@ -54,13 +56,15 @@ impl From<Malformed> for Problem {
 impl Link {
     /// Connects to an export that is to hold `size`.
     pub(super) fn open(
-        server: &Server,
+        endpoint: &Endpoint,
         export: &str,
         size: Bytes,
         deadline: Duration,
     ) -> Result<Link, Failure> {
-        let mut stream = Stream::connect(server, deadline.min(DEADLINE))?;
-        let terms = shake_hands(&mut stream, export)?;
+        let mut stream = Stream::connect(endpoint, deadline.min(DEADLINE))?;
+        greet(&mut stream)?;
+        endpoint.tls.as_ref().map_or(Ok(()), |tls| start_tls(&mut stream, tls))?;
+        let terms = go(&mut stream, export)?;
         if let Some(reason) = unfit(&terms, size) {
             return Err(Failure::Unfit(reason));
         }
@@ -153,23 +157,50 @@ impl Link {
     }
 }
 
-/// Greets, and asks for an export.
-fn shake_hands(stream: &mut Stream, export: &str) -> Result<Terms, Failure> {
+/// Greets; the client's greeting is collected.
+fn greet(stream: &mut Stream) -> Result<(), Failure> {
     let greeting = wire::greeting(&stream.take_array()?).map_err(Problem::from)?;
     if greeting == Greeting::Old {
         return Err(Failure::Unfit(Reason::OldNbd));
     }
-    let (room, _) = stream.room();
-    let flags = wire::client_flags();
-    room[..flags.len()].copy_from_slice(&flags);
-    let used = flags.len() + wire::go(export, &mut room[flags.len()..]);
-    stream.collected(used);
+    collect(stream, |room| wire::put(room, &[&wire::client_flags()]));
+    Ok(())
+}
+
+/// Goes on by TLS, or not at all.
+fn start_tls(stream: &mut Stream, tls: &Tls) -> Result<(), Failure> {
+    collect(stream, wire::start_tls);
+    stream.send()?;
+    let (kind, _) = answer(stream, OPTION_START_TLS)?;
+    match kind {
+        OptionReply::Ack => Ok(stream.secure(tls)?),
+        OptionReply::Info => Err(Failure::Problem(Problem::Malformed)),
+        OptionReply::Refused(_) => Err(Failure::Unfit(Reason::Tls(TlsFault::NotSpoken))),
+    }
+}
+
+/// Collects what `put` writes into the room for it, whose length it returns.
+fn collect(stream: &mut Stream, put: impl FnOnce(&mut [u8]) -> usize) {
+    let (room, used) = stream.room();
+    let more = put(&mut room[used..]);
+    stream.collected(used + more);
+}
+
+/// Waits for the next answer to an option, and its data.
+fn answer(stream: &mut Stream, option: u32) -> Result<(OptionReply, Vec<u8>), Problem> {
+    let (kind, length) = wire::option_reply(option, &stream.take_array()?)?;
+    let mut data = vec![0; length];
+    stream.take(&mut data)?;
+    Ok((kind, data))
+}
+
+/// Asks for an export.
+fn go(stream: &mut Stream, export: &str) -> Result<Terms, Failure> {
+    collect(stream, |room| wire::go(export, room));
     stream.send()?;
     let mut terms = Terms::new();
     loop {
-        let (kind, length) = wire::option_reply(&stream.take_array()?).map_err(Problem::from)?;
-        let mut data = vec![0; length];
-        stream.take(&mut data)?;
+        let (kind, data) = answer(stream, OPTION_GO)?;
         match kind {
             OptionReply::Info => terms.note(&data).map_err(Problem::from)?,
             OptionReply::Ack => return Ok(terms),

@@ -20,6 +20,7 @@ mod wire;
 use crate::device::Device;
 use crate::error::Reason;
 use crate::remote::device::Remote;
+use crate::remote::endpoint::Endpoint;
 use crate::remote::freed::{Group, members};
 use crate::remote::links::PLACES;
 use crate::remote::login::RemoteOptions;
@@ -63,7 +64,7 @@ fn within<T>(most: Duration, mut find: impl FnMut() -> Option<T>) -> Option<T> {
 
 /// The pages of a device.
 struct Nbd {
-    server: Server,
+    endpoint: Endpoint,
     export: String,
     size: Bytes,
     terms: Terms,
@@ -78,9 +79,9 @@ pub(crate) fn open(
     export: &str,
     options: &RemoteOptions,
 ) -> Result<Box<dyn Device>, Reason> {
-    let server = server.clone().resolve().map_err(|_| Reason::UnknownHost)?;
+    let endpoint = Endpoint::new(server, options)?;
     let (size, slots, patience) = (spec.size(), spec.pages(), options.patience);
-    let (mut link, found) = connect(&server, export, size, patience).map_err(reason)?;
+    let (mut link, found) = connect(&endpoint, export, size, patience).map_err(reason)?;
     if options.run.is_none() {
         label::check(&mut link, found).map_err(reason)?;
     }
@@ -89,22 +90,22 @@ pub(crate) fn open(
         Err(Problem::Refused(_)) if options.run.is_some() => {}
         told => told.map_err(|problem| reason(problem.into()))?,
     }
-    let name = format!("{server}/{export}");
+    let name = format!("{}/{export}", endpoint.server);
     let extents = Extents::new(options.run.as_deref(), &name, size, slots);
     let extents = extents.map_err(|errno| Reason::from_errno("share the export", errno))?;
     let (terms, trims) = (link.terms, Mutex::new(()));
-    let store = Nbd { server, export: export.to_owned(), size, terms, extents, trims };
+    let store = Nbd { endpoint, export: export.to_owned(), size, terms, extents, trims };
     Remote::open(spec, patience, store, link)
 }
 
 /// A connection to an export that holds no data of others, and the state of the export.
 fn connect(
-    server: &Server,
+    endpoint: &Endpoint,
     export: &str,
     size: Bytes,
     deadline: Duration,
 ) -> Result<(Link, Standing), Failure> {
-    let mut link = Link::open(server, export, size, deadline)?;
+    let mut link = Link::open(endpoint, export, size, deadline)?;
     let found = label::look(&mut link)?;
     Ok((link, found))
 }
@@ -114,6 +115,7 @@ fn reason(failure: Failure) -> Reason {
         Failure::Unfit(reason) => reason,
         Failure::Problem(Problem::Lost(errno)) => Reason::Unreachable { errno },
         Failure::Problem(Problem::Malformed) => Reason::NotNbd,
+        Failure::Problem(Problem::Tls(fault)) => Reason::Tls(fault),
         Failure::Problem(Problem::Refused(Refusal::Failed(errno))) => match errno {
             libc::EPERM => Reason::ReadOnlyExport,
             libc::ENOSPC => Reason::ServerFull,
@@ -204,7 +206,7 @@ impl Store for Nbd {
     }
 
     fn connect(&self, deadline: Duration) -> Result<Link, Problem> {
-        let opened = connect(&self.server, &self.export, self.size, deadline);
+        let opened = connect(&self.endpoint, &self.export, self.size, deadline);
         opened.map(|(link, _)| link).map_err(|failure| match failure {
             Failure::Problem(problem) => problem,
             // It is being set up.
@@ -303,7 +305,7 @@ impl Store for Nbd {
 
     fn inherit(&self) -> Nbd {
         Nbd {
-            server: self.server.clone(),
+            endpoint: self.endpoint.clone(),
             export: self.export.clone(),
             size: self.size,
             terms: self.terms,

@@ -21,7 +21,8 @@ const REPLY_MAGIC: u32 = 0x6744_6698;
 const FIXED_NEWSTYLE: u16 = 1;
 const NO_ZEROES: u16 = 2;
 
-const OPTION_GO: u32 = 7;
+pub(super) const OPTION_START_TLS: u32 = 5;
+pub(super) const OPTION_GO: u32 = 7;
 const INFO_EXPORT: u16 = 0;
 const INFO_BLOCK_SIZE: u16 = 3;
 
@@ -81,29 +82,41 @@ pub(super) fn client_flags() -> [u8; 4] {
     u32::from(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes()
 }
 
-/// Asks for an export: its terms, and to use it from then on. Returns the bytes of `room` used.
-pub(super) fn go(export: &str, room: &mut [u8]) -> usize {
-    let name = export.len() as u32;
+/// Puts bytes into a room; returns how many.
+pub(super) fn put(room: &mut [u8], parts: &[&[u8]]) -> usize {
     let mut used = 0;
-    let mut put = |bytes: &[u8]| {
+    for bytes in parts {
         room[used..used + bytes.len()].copy_from_slice(bytes);
         used += bytes.len();
-    };
-    put(&OPTION_MAGIC.to_be_bytes());
-    put(&OPTION_GO.to_be_bytes());
-    put(&(4 + name + 2 + 2).to_be_bytes());
-    put(&name.to_be_bytes());
-    put(export.as_bytes());
-    // A list of one.
-    put(&1u16.to_be_bytes());
-    put(&INFO_BLOCK_SIZE.to_be_bytes());
+    }
     used
 }
 
-/// The kind of an answer to [`go`].
+/// Asks to go on by TLS. Returns the bytes of `room` used.
+pub(super) fn start_tls(room: &mut [u8]) -> usize {
+    put(room, &[&OPTION_MAGIC.to_be_bytes(), &OPTION_START_TLS.to_be_bytes(), &0u32.to_be_bytes()])
+}
+
+/// Asks for an export: its terms, and to use it from then on. Returns the bytes of `room` used.
+pub(super) fn go(export: &str, room: &mut [u8]) -> usize {
+    let name = export.len() as u32;
+    let parts: [&[u8]; 7] = [
+        &OPTION_MAGIC.to_be_bytes(),
+        &OPTION_GO.to_be_bytes(),
+        &(4 + name + 2 + 2).to_be_bytes(),
+        &name.to_be_bytes(),
+        export.as_bytes(),
+        // A list of one.
+        &1u16.to_be_bytes(),
+        &INFO_BLOCK_SIZE.to_be_bytes(),
+    ];
+    put(room, &parts)
+}
+
+/// The kind of an answer to an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OptionReply {
-    /// The export can be used.
+    /// It is granted.
     Ack,
     /// A part of its terms.
     Info,
@@ -121,11 +134,12 @@ pub(super) enum GoRefusal {
     Unwilling,
 }
 
-/// The head of an answer to [`go`], and the length of its data.
+/// The head of an answer to an option, and the length of its data.
 pub(super) fn option_reply(
+    option: u32,
     bytes: &[u8; OPTION_REPLY_BYTES],
 ) -> Result<(OptionReply, usize), Malformed> {
-    if (u64_at(bytes, 0), u32_at(bytes, 8)) != (Some(OPTION_REPLY_MAGIC), Some(OPTION_GO)) {
+    if (u64_at(bytes, 0), u32_at(bytes, 8)) != (Some(OPTION_REPLY_MAGIC), Some(option)) {
         return Err(Malformed);
     }
     let length = u32_at(bytes, 16).filter(|length| *length <= DATA_MAX).ok_or(Malformed)?;

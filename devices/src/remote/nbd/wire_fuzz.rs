@@ -54,7 +54,7 @@ fn random_answers(random: &mut Prng) -> Said {
 fn read(mut bytes: &[u8]) -> Result<Option<(Terms, OptionReply)>, Malformed> {
     let mut terms = Terms::new();
     while let Some((head, rest)) = bytes.split_first_chunk() {
-        let (kind, length) = option_reply(head)?;
+        let (kind, length) = option_reply(OPTION_GO, head)?;
         let Some(data) = rest.get(..length) else { break };
         match kind {
             OptionReply::Info => terms.note(data)?,

@@ -1,8 +1,9 @@
 //! A connection to a server: requests are collected, sent together, and answered in their order.
 
+use crate::remote::endpoint::Endpoint;
 use crate::remote::login::{Login, Secret};
 use crate::remote::redis::resp::{Requests, Token, refusal, token};
-use crate::remote::server::{Server, hash};
+use crate::remote::server::hash;
 use crate::remote::store::Connection;
 use crate::remote::stream::{OUT_BYTES, Stream};
 use crate::remote::verdict::{Problem, Refusal};
@@ -37,12 +38,13 @@ pub(super) enum Answer {
 impl Link {
     /// Connects and logs in.
     pub(super) fn open(
-        server: &Server,
+        endpoint: &Endpoint,
         login: &Login,
         deadline: Duration,
     ) -> Result<Link, Problem> {
         let identity = Identity { run: 0, id: 0 };
-        let mut link = Link { stream: Stream::connect(server, deadline)?, identity };
+        let mut link = Link { stream: Stream::connect(endpoint, deadline)?, identity };
+        endpoint.tls.as_ref().map_or(Ok(()), |tls| link.stream.secure(tls))?;
         link.log_in(login)?;
         link.expect_done(&[b"PING"])?;
         let id = match link.ask(&[b"CLIENT", b"ID"])? {

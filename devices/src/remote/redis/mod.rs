@@ -18,6 +18,7 @@ mod session;
 use crate::device::Device;
 use crate::error::Reason;
 use crate::remote::device::Remote;
+use crate::remote::endpoint::Endpoint;
 use crate::remote::freed::{Group, members};
 use crate::remote::links::PLACES;
 use crate::remote::login::{Login, RemoteOptions};
@@ -38,7 +39,7 @@ use std::time::Duration;
 
 /// The pages of a device.
 struct Redis {
-    server: Server,
+    endpoint: Endpoint,
     login: Login,
     session: AtomicU64,
     /// Its number among the holders of the session.
@@ -55,9 +56,9 @@ pub(crate) fn open(
     options: &RemoteOptions,
 ) -> Result<Box<dyn Device>, Reason> {
     let login = options.login()?;
-    let server = server.clone().resolve().map_err(|_| Reason::UnknownHost)?;
+    let endpoint = Endpoint::new(server, options)?;
     let mut link =
-        Link::open(&server, &login, Redis::deadline(options.patience)).map_err(reason)?;
+        Link::open(&endpoint, &login, Redis::deadline(options.patience)).map_err(reason)?;
     if evicts(&link.info(b"memory").map_err(reason)?) {
         return Err(Reason::Evicts);
     }
@@ -72,7 +73,7 @@ pub(crate) fn open(
         held => held.map_err(reason)?,
     }
     let (session, written) = (AtomicU64::new(session.0), Arc::new(written));
-    let store = Redis { server, login, session, holder, written, segments };
+    let store = Redis { endpoint, login, session, holder, written, segments };
     Remote::open(spec, options.patience, store, link)
 }
 
@@ -84,8 +85,11 @@ fn evicts(info: &str) -> bool {
 
 fn reason(problem: Problem) -> Reason {
     match problem {
+        // It waits for something else, such as TLS.
+        Problem::Lost(libc::ECONNRESET) => Reason::NotRedis,
         Problem::Lost(errno) => Reason::Unreachable { errno },
         Problem::Malformed => Reason::NotRedis,
+        Problem::Tls(fault) => Reason::Tls(fault),
         Problem::Refused(Refusal::Denied) => Reason::Denied,
         Problem::Refused(Refusal::Full) => Reason::ServerFull,
         Problem::Refused(Refusal::Busy | Refusal::Failed(_) | Refusal::Other)
@@ -136,7 +140,7 @@ impl Store for Redis {
     }
 
     fn connect(&self, deadline: Duration) -> Result<Link, Problem> {
-        Link::open(&self.server, &self.login, deadline)
+        Link::open(&self.endpoint, &self.login, deadline)
     }
 
     fn links_max(&self) -> usize {
@@ -243,7 +247,7 @@ impl Store for Redis {
     fn inherit(&self) -> Redis {
         let here = std::process::id();
         Redis {
-            server: self.server.clone(),
+            endpoint: self.endpoint.clone(),
             login: self.login.clone(),
             session: AtomicU64::new(self.session().0),
             holder: Session::new().map_or(here.into(), |Session(holder)| holder),

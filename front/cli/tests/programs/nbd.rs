@@ -161,7 +161,7 @@ fn sort_and_forks_on_an_export() {
         ("sort, tier, NBD, TCP", &sort, &tcp, format!("tier:zram:4M+{}", tcp.swap())),
         ("forks, NBD", &forks, &unix, unix.swap()),
     ] {
-        expect_as_in_memory(&place, what, program, &swap);
+        expect_as_in_memory(&place, what, program, &swap, &[]);
         server.await_nothing();
     }
 }

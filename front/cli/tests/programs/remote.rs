@@ -8,7 +8,7 @@ use crate::place::{Place, note, program};
 use crate::report::Report;
 use crate::run::{Program, Run};
 use crate::seal::{Ended, Waiting, without_limits};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -86,11 +86,18 @@ pub(crate) fn expect_line(what: &str, ended: &Ended, parts: &[&str]) {
 }
 
 /// A program prints in 6 MiB, with swap on a server, what it prints without limits.
-pub(crate) fn expect_as_in_memory(place: &Place, what: &str, program: &Program, swap: &str) {
+pub(crate) fn expect_as_in_memory(
+    place: &Place,
+    what: &str,
+    program: &Program,
+    swap: &str,
+    variables: &[(&str, &Path)],
+) {
     let unlimited = place.run(program).expect_success(what);
     let mut command = highwater();
     command.args(["run", "--quiet", "--paged", "6M", "--swap", swap, "--report"]);
     command.arg(place.path("report.json")).arg("--").args(program).env("LC_ALL", "C");
+    command.envs(variables.iter().copied());
     let run = Run::of(&mut command, &place.path(""), "limited", TIME_LIMIT).expect_success(what);
     let report = Report::read(&place.path("report.json"));
     let seconds = run.elapsed.as_secs_f64();
@@ -128,7 +135,7 @@ fn sort_and_forks_on_a_server() {
         ("sort, tier", &sort, format!("tier:zram:4M+{}", server.swap())),
         ("forks", &forks, server.swap()),
     ] {
-        expect_as_in_memory(&place, what, program, &swap);
+        expect_as_in_memory(&place, what, program, &swap, &[]);
         server.await_answer("dbsize", "0");
     }
 }

@@ -94,7 +94,7 @@ fn sort_and_forks_on_two_servers() {
         ("forks, replicas", &forks, servers.swap()),
         ("sort, two files", &sort, format!("replicate:{}+{}", files("one"), files("two"))),
     ] {
-        expect_as_in_memory(&place, what, program, &swap);
+        expect_as_in_memory(&place, what, program, &swap, &[]);
         assert_eq!(counted(&place, "replicas_lost"), 0, "{what}");
         assert_eq!(counted(&place, "replica_single_writes"), 0, "{what}");
         servers.redis.await_answer("dbsize", "0");

@@ -1,0 +1,247 @@
+//! TLS on a connected socket, by rustls.
+//!
+//! ```text
+//! TlsFiles --> Tls      whom to trust, a certificate to show, the server's name
+//! Tls + Socket --> Session    the state of a connection: keys, records that are not whole
+//! ```
+//! Sessions are not resumed: what a process keeps for that is under a lock, which a forked child
+//! could find taken. Records are encrypted and decrypted in memory of the library's own heap, up to
+//! 64 KiB for each connection and direction.
+
+use crate::error::{Reason, TlsFault};
+use crate::remote::socket::Socket;
+use crate::remote::verdict::Problem;
+use rustls::client::Resumption;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore,
+};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(super) const AUTHORITIES: &str = "HIGHWATER_TLS_CA";
+pub(super) const CERTIFICATE: &str = "HIGHWATER_TLS_CERT";
+pub(super) const KEY: &str = "HIGHWATER_TLS_KEY";
+
+/// Files for TLS, in PEM; read each time a device is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificates of the authorities that are trusted; `None`: those that the system trusts.
+    pub authorities: Option<PathBuf>,
+    /// The certificate that servers are shown, and those of the authorities between it and one
+    /// that they know.
+    pub certificate: Option<PathBuf>,
+    /// The key of the certificate.
+    pub key: Option<PathBuf>,
+}
+
+/// How to talk to a server by TLS.
+#[derive(Clone)]
+pub(super) struct Tls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl Tls {
+    /// With a server whose certificate is for `name`.
+    pub(super) fn new(name: &str, files: &TlsFiles) -> Result<Tls, Reason> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().expect("ring has them");
+        let builder = builder.with_root_certificates(authorities(files.authorities.as_deref())?);
+        let mut config = match (&files.certificate, &files.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(certificate), Some(key)) => {
+                let chain = certificates(CERTIFICATE, certificate)?;
+                let key = PrivateKeyDer::from_pem_file(key).map_err(|e| unreadable(KEY, &e))?;
+                let unfit = |_| Reason::TlsFile { file: KEY, errno: None };
+                builder.with_client_auth_cert(chain, key).map_err(unfit)?
+            }
+            (Some(_), None) => return Err(Reason::TlsFile { file: KEY, errno: MISSING }),
+            (None, Some(_)) => return Err(Reason::TlsFile { file: CERTIFICATE, errno: MISSING }),
+        };
+        config.resumption = Resumption::disabled();
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| Reason::UnknownHost)?;
+        Ok(Tls { config: Arc::new(config), name })
+    }
+}
+
+/// One of two files that belong together is not named.
+const MISSING: Option<i32> = Some(libc::ENOENT);
+
+/// Those of a file, or those of the system.
+fn authorities(file: Option<&Path>) -> Result<RootCertStore, Reason> {
+    let (name, found) = match file {
+        Some(file) => (AUTHORITIES, certificates(AUTHORITIES, file)?),
+        None => {
+            ("the system's list of authorities", rustls_native_certs::load_native_certs().certs)
+        }
+    };
+    let mut trusted = RootCertStore::empty();
+    trusted.add_parsable_certificates(found);
+    if trusted.is_empty() {
+        return Err(Reason::TlsFile { file: name, errno: None });
+    }
+    Ok(trusted)
+}
+
+/// The certificates of a file, of which there must be one.
+fn certificates(name: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, Reason> {
+    let found =
+        CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match found {
+        Ok(found) if found.is_empty() => Err(Reason::TlsFile { file: name, errno: None }),
+        found => found.map_err(|error| unreadable(name, &error)),
+    }
+}
+
+fn unreadable(file: &'static str, error: &PemError) -> Reason {
+    let errno = match error {
+        PemError::Io(error) => error.raw_os_error(),
+        _ => None,
+    };
+    Reason::TlsFile { file, errno }
+}
+
+/// A connection's state.
+pub(super) struct Session {
+    connection: ClientConnection,
+    /// Bytes that were decrypted and not taken.
+    waiting: usize,
+    /// Whether the server has sent anything but what TLS needs.
+    has_spoken: bool,
+}
+
+impl Session {
+    /// Agrees with the server on keys, and checks its certificate.
+    pub(super) fn begin(tls: &Tls, socket: &Socket) -> Result<Session, Problem> {
+        let connection = ClientConnection::new(tls.config.clone(), tls.name.clone());
+        let connection = connection.map_err(|error| problem(&error))?;
+        let mut session = Session { connection, waiting: 0, has_spoken: false };
+        session.flush(socket)?;
+        // A server that waits for another protocol waits on, or hangs up.
+        session.advance(socket).map_err(|problem| match problem {
+            Problem::Lost(_) => Problem::Tls(TlsFault::NotSpoken),
+            problem => problem,
+        })?;
+        while session.connection.is_handshaking() {
+            session.advance(socket)?;
+        }
+        Ok(session)
+    }
+
+    /// Sends all bytes.
+    pub(super) fn send(&mut self, socket: &Socket, mut bytes: &[u8]) -> Result<(), Problem> {
+        while !bytes.is_empty() {
+            let taken = self.connection.writer().write(bytes).map_err(|e| lost(&e))?;
+            bytes = &bytes[taken..];
+            self.flush(socket).map_err(|problem| self.explained(problem))?;
+        }
+        Ok(())
+    }
+
+    /// Receives some bytes, at least one.
+    pub(super) fn receive(&mut self, socket: &Socket, room: &mut [u8]) -> Result<usize, Problem> {
+        while self.waiting == 0 {
+            self.advance(socket).map_err(|problem| self.explained(problem))?;
+        }
+        self.has_spoken = true;
+        let taken = self.connection.reader().read(room).map_err(|e| lost(&e))?;
+        self.waiting -= taken;
+        Ok(taken)
+    }
+
+    /// From TLS 1.3 on a server asks for a client's certificate while the client may send already,
+    /// and what says why it hangs up may be lost.
+    fn explained(&self, problem: Problem) -> Problem {
+        match problem {
+            Problem::Lost(libc::ECONNRESET | libc::EPIPE) if !self.has_spoken => {
+                Problem::Tls(TlsFault::ClientRefused)
+            }
+            problem => problem,
+        }
+    }
+
+    /// Whether [`Session::receive`] would return at once.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Receives what is there, and answers what is the protocol's own.
+    fn advance(&mut self, socket: &Socket) -> Result<(), Problem> {
+        self.connection.read_tls(&mut Records(socket)).map_err(|e| lost(&e))?;
+        let processed = self.connection.process_new_packets();
+        // An alert tells the server why the connection ends.
+        let flushed = self.flush(socket);
+        let state = processed.map_err(|error| problem(&error))?;
+        self.waiting = state.plaintext_bytes_to_read();
+        if state.peer_has_closed() && self.waiting == 0 {
+            return Err(Problem::Lost(libc::ECONNRESET));
+        }
+        flushed
+    }
+
+    fn flush(&mut self, socket: &Socket) -> Result<(), Problem> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut Records(socket)).map_err(|e| lost(&e))?;
+        }
+        Ok(())
+    }
+}
+
+/// A socket that carries records.
+struct Records<'a>(&'a Socket);
+
+impl Read for Records<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.0.receive(room).map_err(io::Error::from_raw_os_error)
+    }
+}
+
+impl Write for Records<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(bytes).map_err(io::Error::from_raw_os_error)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Errors without a number are rustls's own, of a connection that is closed.
+fn lost(error: &io::Error) -> Problem {
+    Problem::Lost(error.raw_os_error().unwrap_or(libc::ECONNRESET))
+}
+
+fn problem(error: &Error) -> Problem {
+    Problem::Tls(match error {
+        Error::InvalidCertificate(error) => match error {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                TlsFault::UnknownIssuer
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                TlsFault::OtherName
+            }
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => TlsFault::Expired,
+            _ => TlsFault::BadCertificate,
+        },
+        Error::InvalidMessage(_) => TlsFault::NotSpoken,
+        Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied,
+        ) => TlsFault::ClientRefused,
+        _ => TlsFault::Failed,
+    })
+}
