@@ -7,6 +7,9 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -17,6 +20,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/select.h>
+#include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -72,6 +76,113 @@ static void long_write(void)
     int zeros = open("/dev/zero", O_RDONLY);
     MUST(read(zeros, at, length) == (ssize_t)length && close(zeros) == 0);
     free(at);
+}
+
+#define RECORD (2 * MIB)
+#define RECORDS 12
+
+static int is_whole(const char *record)
+{
+    return memcmp(record, record + 1, RECORD - 1) == 0;
+}
+
+static int new_file(const char *name, int flags)
+{
+    int file = open(name, O_RDWR | O_CREAT | O_TRUNC | flags, 0600);
+    MUST(file >= 0);
+    return file;
+}
+
+/* Records that processes append, and that processes with one position of a file write and read,
+ * stay whole: those of more than 1 MiB were mixed.
+ */
+static void whole_records(int flags)
+{
+    int file = new_file("records", flags);
+    for (int process = 0; process < 3; process++) {
+        if (fork() == 0) {
+            char *record = memset(block(RECORD), 'a' + process, RECORD);
+            for (int i = 0; i < RECORDS / 3; i++)
+                MUST(write(file, record, RECORD) == (ssize_t)RECORD);
+            _exit(0);
+        }
+    }
+    for (int status; wait(&status) > 0;)
+        MUST(status == 0);
+    MUST(lseek(file, 0, SEEK_CUR) == RECORDS * RECORD && lseek(file, 0, SEEK_SET) == 0);
+    for (int process = 0; process < 3; process++) {
+        if (fork() == 0) {
+            char *record = block(RECORD);
+            while (read(file, record, RECORD) == (ssize_t)RECORD)
+                MUST(is_whole(record));
+            _exit(0);
+        }
+    }
+    for (int status; wait(&status) > 0;)
+        MUST(status == 0);
+    char *record = block(2 * RECORD);
+    MUST(lseek(file, -RECORD - 5, SEEK_END) > 0 && read(file, record, 2 * RECORD) == RECORD + 5);
+    MUST(lseek(file, 0, SEEK_CUR) == RECORDS * RECORD && read(file, record, 2 * RECORD) == 0);
+    free(record);
+    MUST(close(file) == 0 && unlink("records") == 0);
+}
+
+static void shared_positions(void)
+{
+    whole_records(O_APPEND);
+    whole_records(0);
+}
+
+/* The list of a file's extents is as long as the caller says: what lay beyond 4096 bytes of it was
+ * lost. File systems without such a list refuse.
+ */
+static void extents(void)
+{
+    enum { COUNT = 100, APART = 1 << 14 };
+    int file = new_file("extents", 0);
+    for (int i = 0; i < COUNT; i++)
+        MUST(pwrite(file, "x", 1, (off_t)i * APART) == 1);
+    MUST(fsync(file) == 0);
+    struct fiemap *map = block(sizeof *map + 2 * COUNT * sizeof map->fm_extents[0]);
+    memset(map, 0, sizeof *map);
+    map->fm_length = FIEMAP_MAX_OFFSET;
+    map->fm_extent_count = 2 * COUNT;
+    evict();
+    int result = ioctl(file, FS_IOC_FIEMAP, map);
+    for (unsigned i = 0; result == 0 && i < map->fm_mapped_extents; i++) {
+        const struct fiemap_extent *extent = &map->fm_extents[i];
+        MUST(extent->fe_length > 0 && extent->fe_logical % APART == 0);
+        MUST(i == 0 || extent->fe_logical > extent[-1].fe_logical);
+    }
+    MUST(result == 0 ? map->fm_mapped_extents > 0 : errno == EOPNOTSUPP || errno == ENOTTY);
+    free(map);
+    MUST(close(file) == 0 && unlink("extents") == 0);
+}
+
+/* Pointers that were not known: they failed with EFAULT. */
+static void late_pointers(void)
+{
+    unsigned long *vector = block(4096);
+    evict();
+    long length = prctl(0x41555856 /* PR_GET_AUXV */, vector, 4096, 0, 0);
+    MUST(length > 0 ? vector[0] != 0x4141414141414141 : errno == EINVAL);
+    int set = semget(IPC_PRIVATE, 3, 0600 | IPC_CREAT);
+    struct semid_ds *found = block(sizeof *found);
+    struct seminfo *information = block(sizeof *information);
+    MUST(set >= 0);
+    int most = semctl(0, 0, SEM_INFO, information);
+    evict();
+    int seen = 0;
+    for (int index = 0; index <= most; index++)
+        seen += semctl(index, 0, 20 /* SEM_STAT_ANY */, found) == set && found->sem_nsems == 3;
+    MUST(seen == 1 && semctl(set, 0, IPC_RMID) == 0);
+    static unsigned word;
+    unsigned *other = block(4096);
+    evict();
+    MUST(syscall(SYS_futex, &word, FUTEX_WAKE_OP, 1, (void *)1, other,
+                 FUTEX_OP(FUTEX_OP_SET, 7, FUTEX_OP_CMP_EQ, 0)) == 0);
+    MUST(*other == 7);
+    free(vector), free(found), free(information), free(other);
 }
 
 /* What another thread changes during poll stays: all of the array was copied back. */
@@ -462,7 +573,8 @@ static const struct {
 } SECTIONS[] = {
     {"vmspliced", vmspliced}, {"long_buffers", long_buffers}, {"cut_buffers", cut_buffers},
     {"messages", messages}, {"bad_masks", bad_masks}, {"traced", traced},
-    {"odd_calls", odd_calls},
+    {"odd_calls", odd_calls}, {"shared_positions", shared_positions},
+    {"extents", extents}, {"late_pointers", late_pointers},
     {"long_write", long_write}, {"changed_poll", changed_poll},
     {"spawn_attributes", spawn_attributes}, {"spliced", spliced}, {"cloned", cloned},
     {"masks", masks}, {"interrupted_coroutines", interrupted_coroutines},

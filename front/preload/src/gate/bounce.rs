@@ -1,7 +1,8 @@
 //! Buffers outside the range, for what the arguments of a call point to.
 //!
 //! Each thread keeps one of [`KEPT`] bytes. A call that needs more, or that interrupts the use of
-//! it, maps its own.
+//! it, maps its own. A page that nobody may access follows: a call that reads or writes more than
+//! was expected fails, and changes nothing else.
 
 use highwater_os::sys;
 use highwater_units::PAGE_SIZE;
@@ -63,9 +64,34 @@ impl Keep {
     }
 }
 
+/// Maps a buffer, and the page after it. `None`: the system refuses.
+fn map(len: usize) -> Option<*mut u8> {
+    let base = sys::map_anonymous(len + PAGE_SIZE).ok()?;
+    // SAFETY: the last page of the new mapping.
+    let closed = unsafe { sys::protect(base.add(len), PAGE_SIZE, libc::PROT_NONE) };
+    if closed.is_err() {
+        // SAFETY: mapped above, and not used.
+        unsafe { unmap(base, len) };
+        return None;
+    }
+    Some(base)
+}
+
+/// Unmaps a buffer.
+///
+/// # Safety
+/// It was mapped by [`map`], and nothing uses it any more.
+unsafe fn unmap(base: *mut u8, len: usize) {
+    // SAFETY: as the caller says.
+    unsafe { sys::unmap(base, len + PAGE_SIZE) };
+}
+
 /// Memory for the copies of one call.
 pub(super) struct Bounce {
     base: *mut u8,
+    /// Bytes without the page after them.
+    mapped: usize,
+    /// Bytes before the pieces at the end.
     len: usize,
     used: usize,
     /// The address after that of the last piece.
@@ -80,17 +106,24 @@ impl Bounce {
         let len = len.checked_add(pieces * 2 * SECTOR + last * 3 * PAGE_SIZE)?;
         let len = len.checked_next_multiple_of(PAGE_SIZE)?;
         if len > KEPT || last > 0 || keep == Keep::Unmapped || !claim() {
-            let base = sys::map_anonymous(len).ok()?;
-            return Some(Bounce { base, len, used: 0, adjacent: 0, kept: false });
+            let base = map(len)?;
+            return Some(Bounce { base, mapped: len, len, used: 0, adjacent: 0, kept: false });
         }
         if BUFFER.get().is_null() {
-            let Ok(made) = sys::map_anonymous(KEPT) else {
+            let Some(made) = map(KEPT) else {
                 USER.set(0);
                 return None;
             };
             BUFFER.set(made);
         }
-        Some(Bounce { base: BUFFER.get(), len: KEPT, used: 0, adjacent: 0, kept: true })
+        Some(Bounce {
+            base: BUFFER.get(),
+            mapped: KEPT,
+            len: KEPT,
+            used: 0,
+            adjacent: 0,
+            kept: true,
+        })
     }
 
     /// A piece for a copy of `len` bytes at `address`. The file may be open for direct I/O: pieces
@@ -130,6 +163,14 @@ impl Bounce {
         }
     }
 
+    /// A piece of `len` bytes at the end of the buffer: the kernel may access more than is known.
+    pub(super) fn take_end(&mut self, len: usize) -> *mut u8 {
+        assert!(self.used + len <= self.len, "the pieces were counted");
+        self.len -= len;
+        // SAFETY: inside the buffer.
+        unsafe { self.base.add(self.len) }
+    }
+
     /// A piece for `count` values of our own.
     pub(super) fn take_for<T>(&mut self, count: usize) -> *mut T {
         self.adjacent = 0;
@@ -143,7 +184,7 @@ impl Drop for Bounce {
             USER.set(0);
         } else {
             // SAFETY: mapped by `new`, and no longer used.
-            unsafe { sys::unmap(self.base, self.len) };
+            unsafe { unmap(self.base, self.mapped) };
         }
     }
 }

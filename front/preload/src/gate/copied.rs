@@ -28,6 +28,8 @@ const READ_MAX: usize = 0x7fff_f000;
 const USER_END: usize = (1 << 47) - PAGE_SIZE;
 /// Reads and writes of files go in parts of this length: a buffer is memory beyond the budget.
 pub(super) const PART_LEN: usize = 1 << 20;
+/// What is appended goes in parts of this length: others may append between two.
+const APPENDED_LEN: usize = 8 << 20;
 /// The longest address or option of a socket.
 const AT_MAX: usize = 64 << 10;
 /// The kernel looks at as many bits of a set as the process can have files.
@@ -58,11 +60,27 @@ pub(super) fn make(call: &Call, arguments: Arguments) -> isize {
     let number = usize::from(call.number);
     let [file, buffer, len, ..] = arguments;
     let transfer = Transfer::of(number);
-    if len > PART_LEN && are_addresses(buffer, len) && transfer.is_divisible(file) {
-        transfer.in_parts(number, call.arguments, arguments)
-    } else {
-        once(number, call.arguments, arguments)
+    if len <= PART_LEN || transfer == Transfer::Other || !are_addresses(buffer, len) {
+        return once(number, call.arguments, arguments);
     }
+    match transfer.split(file) {
+        Split::None => once(number, call.arguments, arguments),
+        Split::Parts(part) => transfer.in_parts(part, call.arguments, arguments),
+        Split::Claimed => transfer.in_claimed_range(call.arguments, arguments),
+    }
+}
+
+/// How a long call goes in parts, as far as others can tell: they do not come between the parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Split {
+    /// Not at all. Of a file that is no regular one, the kernel reads what is there, and another
+    /// part could wait. A socket or a driver takes a message.
+    None,
+    /// One after the other, each of so many bytes.
+    Parts(usize),
+    /// By offsets, in a range of the file past which the position was moved before: processes and
+    /// threads that share the position get other ranges.
+    Claimed,
 }
 
 /// How a call may be split.
@@ -92,13 +110,70 @@ impl Transfer {
         }
     }
 
-    /// Makes a call in parts, until one does less than asked.
-    fn in_parts(self, number: usize, kinds: &[Argument], arguments: Arguments) -> isize {
+    /// How a long call on a file may be split.
+    fn split(self, file: usize) -> Split {
+        let is_write = matches!(self, Transfer::Write | Transfer::WriteAt);
+        match kind_of(file) {
+            Some(libc::S_IFREG | libc::S_IFBLK) if is_write && is_appended(file) => {
+                Split::Parts(APPENDED_LEN)
+            }
+            Some(libc::S_IFREG | libc::S_IFBLK) => match self {
+                Transfer::ReadAt | Transfer::WriteAt => Split::Parts(PART_LEN),
+                Transfer::Read | Transfer::Write | Transfer::Other => Split::Claimed,
+            },
+            Some(libc::S_IFIFO) if is_write => Split::Parts(PART_LEN),
+            _ => Split::None,
+        }
+    }
+
+    /// The call that names its place in the file.
+    fn at_a_place(self) -> Transfer {
+        match self {
+            Transfer::Read => Transfer::ReadAt,
+            Transfer::Write => Transfer::WriteAt,
+            named => named,
+        }
+    }
+
+    fn number(self) -> Option<usize> {
+        let number = match self {
+            Transfer::Read => libc::SYS_read,
+            Transfer::Write => libc::SYS_write,
+            Transfer::ReadAt => libc::SYS_pread64,
+            Transfer::WriteAt => libc::SYS_pwrite64,
+            Transfer::Other => return None,
+        };
+        Some(number as usize)
+    }
+
+    /// Moves the file's position past the bytes, and transfers them by offsets.
+    fn in_claimed_range(self, kinds: &[Argument], arguments: Arguments) -> isize {
+        let [file, _, len, ..] = arguments;
+        let len = len.min(READ_MAX);
+        let end = seek(file, len as isize);
+        if end < len as isize {
+            // A device's end is near, or there is no position.
+            return self.in_parts(PART_LEN, kinds, arguments);
+        }
+        let mut placed = arguments;
+        placed[3] = end as usize - len;
+        let done = self.at_a_place().in_parts(PART_LEN, kinds, placed);
+        let left = len as isize - done.max(0);
+        if left > 0 {
+            seek(file, -left);
+        }
+        done
+    }
+
+    /// Makes a call in parts of so many bytes, until one does less than asked. The kinds are those
+    /// of the first three arguments.
+    fn in_parts(self, most: usize, kinds: &[Argument], arguments: Arguments) -> isize {
         let [_, buffer, len, place, ..] = arguments;
+        let number = self.number().expect("a transfer");
         let len = len.min(READ_MAX);
         let mut done = 0;
         while done < len {
-            let part = (len - done).min(PART_LEN);
+            let part = (len - done).min(most);
             let mut now = arguments;
             (now[1], now[2]) = (buffer + done, part);
             if matches!(self, Transfer::ReadAt | Transfer::WriteAt) {
@@ -115,20 +190,21 @@ impl Transfer {
         }
         done as isize
     }
+}
 
-    /// Whether parts of a call on a file are as good as the whole. After a part that was done in
-    /// full, a regular file has more, and each file but a socket takes more: a message is not
-    /// divisible. Of others, the kernel would have waited for the first part only.
-    fn is_divisible(self, file: usize) -> bool {
-        if self == Transfer::Other {
-            return false;
-        }
-        match (self, kind_of(file)) {
-            (_, Some(libc::S_IFREG | libc::S_IFBLK)) => true,
-            (Transfer::Write | Transfer::WriteAt, Some(kind)) => kind != libc::S_IFSOCK,
-            (Transfer::Read | Transfer::ReadAt | Transfer::Other, _) | (_, None) => false,
-        }
-    }
+/// Whether what is written to a file goes to its end.
+fn is_appended(file: usize) -> bool {
+    let arguments = [file, libc::F_GETFL as usize, 0, 0, 0, 0];
+    // SAFETY: numbers.
+    let flags = unsafe { page::call(libc::SYS_fcntl as usize, arguments) };
+    flags >= 0 && flags as i32 & libc::O_APPEND != 0
+}
+
+/// Moves a file's position; returns the new one, or minus the error number.
+fn seek(file: usize, by: isize) -> isize {
+    let arguments = [file, by as usize, libc::SEEK_CUR as usize, 0, 0, 0];
+    // SAFETY: numbers.
+    unsafe { page::call(libc::SYS_lseek as usize, arguments) }
 }
 
 /// The type of a file, as in `st_mode`; `None`: there is no such file.
@@ -189,6 +265,7 @@ impl Pending {
         for part in parts.iter_mut().flatten() {
             let from = arguments[part.argument];
             part.copy = match part.rest {
+                None if part.is_window() => bounce.take_end(part.room),
                 None => bounce.take(from, part.room),
                 Some(len) => {
                     let rest = std::ptr::with_exposed_provenance(from + part.len);
@@ -227,6 +304,11 @@ impl Part {
     /// Bytes of the bounce buffer.
     fn bounced(&self) -> usize {
         self.room + self.rest.unwrap_or(0) + if self.is_compared() { self.len } else { 0 }
+    }
+
+    /// Whether the kernel may access more than is copied.
+    fn is_window(&self) -> bool {
+        matches!(self.kind, Argument::InOut(Len::Window(_)))
     }
 
     /// Whether bytes that the kernel leaves alone must stay as other threads make them meanwhile:

@@ -77,7 +77,8 @@ fn of_special(call: &Call) -> Pointers {
         libc::SYS_prctl => &[1, 4],
         libc::SYS_pselect6 => &[1, 2, 3, 4, 5],
         libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => &[1, 3],
-        libc::SYS_futex | libc::SYS_futex_waitv => &[0, 3],
+        libc::SYS_futex => &[0, 3, 4],
+        libc::SYS_futex_waitv => &[0, 3],
         // futex_wait, futex_wake, futex_requeue.
         454 | 456 => &[0],
         455 => &[0, 4],

@@ -82,7 +82,8 @@ fn fcntl(command: i32) -> Kinds {
 pub(super) const SIOCGIFCONF: u32 = 0x8912;
 
 /// ioctl: the number of a request does not always tell how long its structure is, so as much is
-/// copied as most have, and back what the kernel has changed. `None`: the structure has pointers.
+/// copied as most have, and back what the kernel has changed; it fails if it accesses more. `None`:
+/// the structure has pointers.
 fn ioctl(number: usize, arguments: Arguments) -> Option<isize> {
     const WINDOW: u32 = 4096;
     const SIOCETHTOOL: u32 = 0x8946;
@@ -91,15 +92,36 @@ fn ioctl(number: usize, arguments: Arguments) -> Option<isize> {
         return Some(interfaces(number, arguments));
     }
     match (request >> 8) as u8 {
-        // Disks, graphics, cameras, virtual machines, RDMA.
-        b'N' | b'd' | b'F' | b'K' | b'V' | 0xaf | 0x1b if is_device(arguments[0]) => return None,
+        // Disks, SCSI, graphics, cameras, virtual machines, RDMA.
+        b'N' | 0x22 | b'd' | b'F' | b'K' | b'V' | 0xaf | 0x1b if is_device(arguments[0]) => {
+            return None;
+        }
         _ if request == SIOCETHTOOL => return None,
         _ => {}
+    }
+    if let Some(len) = counted(request, arguments[2]) {
+        return Some(once(number, &third(InOut(Bytes(len))), arguments));
     }
     let least = (request >> 16 & 0x3fff).max(size_of::<i32>() as u32);
     let whole = accessible(arguments[2], least as usize, Access::Write) == least as usize;
     let kind = if whole { InOut(Window(WINDOW.max(least))) } else { InOut(Bytes(least)) };
     Some(once(number, &third(kind), arguments))
+}
+
+/// The length of a structure that ends in as many items as it says; `None`: it is another one, or
+/// longer than the kernel takes.
+fn counted(request: u32, address: usize) -> Option<u32> {
+    const FIEMAP: u32 = 0xc020_660b;
+    const DEDUPE_RANGE: u32 = 0xc018_9436;
+    const GET_FS_MAP: u32 = 0xc0c0_583b;
+    let word = |at: usize| access::read::<u32>(address.checked_add(at)?);
+    let (head, size, count) = match request {
+        FIEMAP => (32, 56, word(24)?),
+        DEDUPE_RANGE => (24, 32, word(16)? & 0xffff),
+        GET_FS_MAP => (192, 64, word(8)?),
+        _ => return None,
+    };
+    count.checked_mul(size)?.checked_add(head)
 }
 
 /// Whether a driver serves a file.
@@ -128,6 +150,7 @@ const INTERFACES_LEN: usize = 256 << 10;
 
 fn prctl(option: i32) -> Option<Kinds> {
     const SET_VMA: i32 = 0x5356_4d41;
+    const GET_AUXV: i32 = 0x4155_5856;
     let second = |kind| [NONE, kind, NONE, NONE, NONE, NONE];
     Some(match option {
         libc::PR_SET_NAME => second(String),
@@ -136,6 +159,7 @@ fn prctl(option: i32) -> Option<Kinds> {
         libc::PR_GET_TSC | libc::PR_GET_ENDIAN | libc::PR_GET_FPEXC => second(Out(Bytes(4))),
         libc::PR_GET_CHILD_SUBREAPER => second(Out(Bytes(4))),
         libc::PR_GET_TID_ADDRESS => second(Out(Bytes(8))),
+        GET_AUXV => second(InOut(Of(2))),
         // Names a range; the name is a string.
         SET_VMA => [NONE, NONE, NONE, NONE, String, NONE],
         libc::PR_SET_SECCOMP | libc::PR_SET_MM => return None,
@@ -162,12 +186,13 @@ fn ipc(command: i32) -> Kinds {
 
 /// semctl: the fourth argument.
 fn semctl(arguments: Arguments) -> Option<isize> {
+    const STAT_ANY: i32 = 20;
     let number = libc::SYS_semctl as usize;
     let fourth = |kind| [NONE, NONE, NONE, kind, NONE, NONE];
     let kind = match arguments[2] as i32 & 0xff {
         libc::IPC_STAT | libc::IPC_SET => InOut(Bytes(104)),
         libc::IPC_INFO | libc::SEM_INFO => Out(Bytes(40)),
-        libc::SEM_STAT => Out(Bytes(104)),
+        libc::SEM_STAT | STAT_ANY => Out(Bytes(104)),
         // Of as many semaphores as the set has.
         libc::GETALL | libc::SETALL => InOut(Bytes(2 * semaphores(arguments[0])?)),
         _ => Number,
