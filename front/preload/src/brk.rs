@@ -95,6 +95,11 @@ fn served() -> Option<&'static Process> {
     (START.load(Acquire) != 0 || reserve(process)).then_some(process)
 }
 
+/// Pages of the reservation.
+pub(crate) fn reserved_pages() -> u64 {
+    ((END.load(Relaxed) - START.load(Acquire)) / PAGE_SIZE) as u64
+}
+
 #[cold]
 fn reserve(process: &Process) -> bool {
     let (_, pages) = process.extent();

@@ -1,8 +1,10 @@
 //! Functions by which a program gives up rights, or changes its limits and its view of the system.
 //! A forked child that may have to be served later (`later.rs`) is served before.
 
-use crate::later;
 use crate::next::{Next, looks};
+use crate::{later, limits, start};
+use libc::{c_int, pid_t, rlimit};
+use std::ptr;
 
 /// Defines functions that first serve the process, if that was put off.
 macro_rules! served_before {
@@ -26,6 +28,76 @@ served_before! {
     setuid seteuid setreuid setresuid
     setgid setegid setregid setresgid
     setgroups initgroups capset
-    setrlimit setrlimit64 prlimit prlimit64
     chroot unshare setns
+}
+
+/// setrlimit(2).
+///
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn set(_: c_int, new: *const rlimit) -> c_int {
+    // SAFETY: of the caller of setrlimit.
+    unsafe { limits::change(new, ptr::null_mut()) }
+}
+
+/// getrlimit(2).
+///
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn get(_: c_int, old: *mut rlimit) -> c_int {
+    // SAFETY: of the caller of getrlimit.
+    unsafe { limits::change(ptr::null(), old) }
+}
+
+/// prlimit(2).
+///
+/// # Safety
+/// As for the C library's function.
+unsafe extern "C" fn set_and_get(
+    _: pid_t,
+    _: c_int,
+    new: *const rlimit,
+    old: *mut rlimit,
+) -> c_int {
+    // SAFETY: of the caller of prlimit.
+    unsafe { limits::change(new, old) }
+}
+
+/// Whether setting a limit is this library's matter. A process that may have to be served later is
+/// served before it limits itself.
+fn is_set_here(pid: pid_t, resource: c_int) -> bool {
+    later::begin();
+    is_own(pid, resource) && start::get().is_some()
+}
+
+fn is_own(pid: pid_t, resource: c_int) -> bool {
+    let is_own = pid == 0 || pid == std::process::id().cast_signed();
+    resource == libc::RLIMIT_AS as c_int && is_own
+}
+
+/// Defines functions: the arguments that are looked at, when another function is called in place of
+/// the next one, and which.
+macro_rules! limits {
+    ($($name:ident: |$($argument:ident),*| $condition:expr => $ours:ident;)*) => {$(
+        mod $name {
+            use super::*;
+
+            static NEXT: Next = Next::new(concat!(stringify!($name), "\0").as_bytes());
+
+            extern "C" fn look($($argument: c_int),*) -> usize {
+                if $condition { $ours as *const () as usize } else { NEXT.get() }
+            }
+
+            looks!($name, look);
+        }
+    )*};
+}
+
+limits! {
+    setrlimit: |resource| is_set_here(0, resource) => set;
+    setrlimit64: |resource| is_set_here(0, resource) => set;
+    getrlimit: |resource| is_own(0, resource) => get;
+    getrlimit64: |resource| is_own(0, resource) => get;
+    prlimit: |pid, resource| is_set_here(pid, resource) => set_and_get;
+    prlimit64: |pid, resource| is_set_here(pid, resource) => set_and_get;
 }

@@ -15,7 +15,7 @@
 
 use crate::child_environment::{STRINGS_MAX, Strings, completed};
 use crate::errno::set_errno;
-use crate::gate;
+use crate::{gate, limits};
 use libc::{c_char, c_int, c_void, pid_t};
 use std::arch::naked_asm;
 use std::mem::transmute;
@@ -85,6 +85,18 @@ fn outside(
     made.unwrap_or_else(|error| error)
 }
 
+/// [`outside`], for a program that takes this one's place.
+fn leaving(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+    act: impl FnOnce(*const c_char, Strings, Strings) -> c_int,
+) -> c_int {
+    outside(path, arguments, environment, |path, arguments, environment| {
+        limits::with_own(|| act(path, arguments, environment))
+    })
+}
+
 /// A copy of the program's structure: the C library uses it while it blocks signals, and cannot
 /// fault then. `None`: it may use the program's.
 ///
@@ -127,7 +139,7 @@ unsafe extern "C" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    failed(outside(path, arguments, environment, |path, arguments, environment| {
+    failed(leaving(path, arguments, environment, |path, arguments, environment| {
         call_next!(
             EXECVE as ExecFn,
             path,
@@ -148,7 +160,7 @@ unsafe extern "C" fn execvpe(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    failed(outside(file, arguments, environment, |file, arguments, environment| {
+    failed(leaving(file, arguments, environment, |file, arguments, environment| {
         call_next!(
             EXECVPE as ExecFn,
             file,
@@ -165,7 +177,7 @@ unsafe extern "C" fn execvpe(
 /// As for the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn fexecve(file: c_int, arguments: Strings, environment: Strings) -> c_int {
-    failed(outside(ptr::null(), arguments, environment, |_, arguments, environment| {
+    failed(leaving(ptr::null(), arguments, environment, |_, arguments, environment| {
         call_next!(
             FEXECVE as FExecFn,
             ptr::null(),
@@ -188,7 +200,7 @@ unsafe extern "C" fn execveat(
     environment: Strings,
     flags: c_int,
 ) -> c_int {
-    failed(outside(path, arguments, environment, |path, arguments, environment| {
+    failed(leaving(path, arguments, environment, |path, arguments, environment| {
         call_next!(
             EXECVEAT as ExecAtFn,
             ptr::null(),

@@ -11,6 +11,7 @@
 //! fork ------------ fork.rs                                what is not paged       smaps.rs
 //! brk, sbrk ------- brk.rs
 //! exec, spawn ----- exec.rs       children are served, too                         environment.rs
+//! setrlimit ------- credentials.rs    a limit of addresses is the program's          limits.rs
 //! dlopen ---------- loading.rs    no second malloc
 //! open, ioctl ----- pinning.rs    pages that devices may write to: pins.rs
 //! ```
@@ -57,6 +58,7 @@ mod helper;
 mod hints;
 mod inherit;
 mod later;
+mod limits;
 mod lines;
 mod loading;
 mod malloc;

@@ -14,13 +14,14 @@
 //! The lock of `Changes` (changes.rs) comes before that of `regions`: a fork waits until no page is
 //! changing or moving.
 
-use crate::caller;
 use crate::end::end;
 use crate::inherit::Inheritance;
+use crate::limits::{self, RANGE};
 use crate::process::{Process, SPACE};
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
 use crate::units::Commit;
+use crate::{brk, caller};
 use highwater_mm::Range;
 use highwater_os::sys;
 use highwater_session::Settings;
@@ -28,9 +29,6 @@ use highwater_units::{PAGE_SIZE, Vpn};
 use rustix::process::{Resource, getrlimit};
 use std::sync::RwLockReadGuard;
 
-/// Length of the range: a tenth of a process's addresses, so that large reservations are paged,
-/// too. The manager's table takes 16 KiB per TiB that is not touched.
-const RANGE: u64 = 12 << 40;
 /// The addresses that sanitizers leave to a program.
 const RANGE_SANITIZED: u64 = 256 << 30;
 /// A process with less is not served.
@@ -128,7 +126,17 @@ impl Process {
 
     /// Whether memory and swap could hold `pages` more, if that is to be checked.
     pub(crate) fn can_hold(&self, pages: u64, check: Commit) -> bool {
-        check == Commit::Unchecked || self.manager.can_commit(pages)
+        check == Commit::Unchecked || self.manager.can_commit(pages) && self.may_hold(pages)
+    }
+
+    /// Whether the program's limit of addresses allows `pages` more.
+    fn may_hold(&self, pages: u64) -> bool {
+        let most = limits::pages_max();
+        if most >= RANGE / PAGE_SIZE as u64 {
+            return true;
+        }
+        let used = self.regions(&Blocked::now()).requested_pages() - brk::reserved_pages();
+        used.saturating_add(pages) <= most
     }
 
     /// Removes the protection that free pages got after a stray access.

@@ -100,6 +100,13 @@ impl Regions {
         taken
     }
 
+    /// Number of pages of blocks and mappings.
+    pub(crate) fn requested_pages(&self) -> u64 {
+        let is_requested = |used_as: &Use| matches!(used_as, Use::Block | Use::Mapping);
+        let requested = self.used.iter().filter(|(_, (_, used_as))| is_requested(used_as));
+        requested.map(|(first, (end, _))| end - first).sum()
+    }
+
     /// Number of blocks of malloc, and of their pages.
     pub(crate) fn blocks(&self) -> (u64, u64) {
         let blocks = self.used.iter().filter(|(_, (_, used_as))| *used_as == Use::Block);

@@ -12,7 +12,7 @@
 use crate::end::{end, say};
 use crate::process::{Process, running, set_running};
 use crate::signals::Blocked;
-use crate::{environment, gate, go, heap, helper, pins};
+use crate::{environment, gate, go, heap, helper, limits, pins};
 use highwater_platform::Cpu;
 use highwater_session::{Malloc, MapFiles, Settings, SystemCalls, come_as_signals};
 use std::cell::Cell;
@@ -105,6 +105,8 @@ fn start() -> Option<&'static Process> {
         Ok(Some(settings)) if takes_signals(&settings) => None,
         Ok(Some(settings)) => {
             pins::look_at_inherited();
+            // Before there is a helper, which inherits the limit.
+            limits::begin();
             Some(prepare(&settings).and_then(|()| {
                 let pid = std::process::id();
                 helper::start(&blocked, pid, &[], 3, move |program| {

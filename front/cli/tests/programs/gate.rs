@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const MIB: u64 = 1 << 20;
 
 /// Runs a program in each mode, and compares its output with that of a run without Highwater.
-fn compare_in_all_modes(name: &str) {
+pub(crate) fn compare_in_all_modes(name: &str) {
     let place = Place::beside_others();
     let program = place.c_program(name, &[]);
     let unlimited = place.run(&program).expect_success(name);

@@ -2,6 +2,7 @@
 //! whole tree, `highwater run` and swap in RAM included.
 
 use crate::common::highwater;
+use crate::gate::compare_in_all_modes;
 use crate::place::{Place, note};
 use crate::report::Report;
 use procfs::process::{MMPermissions, MMapPath, Process, all_processes};
@@ -274,4 +275,11 @@ fn a_limit_that_cannot_be_kept_is_named() {
     for part in ["--memory 16 MiB is too little", "are needed", "give more"] {
         assert!(errors.contains(part), "{errors}");
     }
+}
+
+/// RLIMIT_AS counts the range of paged memory: threads and children could not be made any more, and
+/// the library's own memory ended.
+#[test]
+fn a_limit_of_addresses_is_the_programs() {
+    compare_in_all_modes("address_limit");
 }
