@@ -319,9 +319,13 @@ unsafe extern "C" fn open_command(command: usize, mode: usize) -> usize {
     )
 }
 
-/// prctl(2): may load a filter, or disable the time stamp counter.
+/// prctl(2): may load a filter, or disable the time stamp counter. A dispatch of system calls to
+/// the program (Syscall User Dispatch) would catch those of the threads that serve faults: it is
+/// refused, as by a kernel without it.
 mod process_control {
     use super::*;
+
+    const SET_SYSCALL_USER_DISPATCH: c_int = 59;
 
     pub(super) static NEXT: Next = Next::new(b"prctl\0");
 
@@ -332,7 +336,15 @@ mod process_control {
         if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_TSC) {
             bus::expect_restrictions();
         }
+        if option == SET_SYSCALL_USER_DISPATCH && is_wanted() {
+            return refuse as *const () as usize;
+        }
         NEXT.get()
+    }
+
+    extern "C" fn refuse() -> c_int {
+        set_errno(libc::EINVAL);
+        -1
     }
 
     looks!(prctl, look);
