@@ -12,7 +12,7 @@ PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 .PHONY: bench bench-arrays bench-array-libraries bench-examples bench-forks bench-programs
 .PHONY: reproduction
 .PHONY: python python-types package venv tools clean
-.PHONY: deb tarball test-packages test-kernels soak book
+.PHONY: deb tarball test-packages test-kernels soak audit book
 
 help:
 	@echo "make demo     sort 512 MiB of text in 128 MiB, beside the kernel's swap (8 minutes)"
@@ -50,6 +50,7 @@ help:
 	@echo "              programs on Linux 5.10 to 7.3, in qemu (90 minutes)"
 	@echo "make soak [OPTIONS='--minutes 60 --seed 1']"
 	@echo "              random programs, settings, kills and faults, contents checked (1 hour)"
+	@echo "make audit    known vulnerabilities and licences of all crates (needs cargo-deny)"
 	@echo "make book     the pages of docs as a book, in target/book"
 	@echo "make clean    remove what was built"
 
@@ -106,6 +107,12 @@ test-kernels: build
 # in `cargo run -p highwater-xtask -- soak --help`.
 soak: tools venv build
 	$(CARGO) run --release --package highwater-xtask -- soak $(OPTIONS)
+
+# Vulnerabilities, licences and sources of the crates that are built, by deny.toml. Not a part of
+# `make test`: what is known of a crate changes without a change here.
+audit:
+	@command -v cargo-deny >/dev/null || { echo "first: cargo install cargo-deny" >&2; exit 1; }
+	$(CARGO) deny check
 
 book:
 	@command -v mdbook >/dev/null || { echo "first: cargo install mdbook" >&2; exit 1; }
