@@ -36,6 +36,13 @@ fn calls_that_once_went_wrong_are_right() {
     compare_in_all_modes("gate_found");
 }
 
+/// A collector of garbage looks for a thread's stack pointer there. It ended programs with libgc, D
+/// and Mono by SIGSEGV.
+#[test]
+fn calls_run_on_the_threads_own_stack_and_keep_registers() {
+    compare_in_all_modes("own_stack");
+}
+
 /// SIGBUS of the program's own, children without descriptors, filters, blocked signals.
 #[test]
 fn threads_serve_their_own_faults() {

@@ -1,9 +1,10 @@
-//! SIGSYS: makes the trapped call, and returns its result to the program.
+//! SIGSYS: has the trapped call made on the thread's own stack (own_stack.rs). Calls for which that
+//! does not do are made here.
 
 use super::copied::Arguments;
 use super::page::PAGE;
 use super::range::{RANGE, is_paged};
-use super::{actions, make, stacks};
+use super::{actions, make, mask, own_stack, special, stacks};
 use crate::errno::{errno, set_errno};
 use highwater_units::PAGE_SIZE;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,13 +19,15 @@ static TRAPPED: AtomicBool = AtomicBool::new(false);
 const PROBE: usize = RANGE.end - 1;
 
 /// Installs the handler. It runs on the thread's signal stack: a coroutine's stack may be paged,
-/// and the kernel could not write the frame there.
+/// and the kernel could not write the frame there. Signals wait until it returns, or unblocks them.
 pub(super) fn install() {
     // SAFETY: zeros are a valid sigaction; the handler takes the three arguments of SA_SIGINFO.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_sigsys as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
+        // Not by sigfillset, which leaves out the C library's own signals.
+        (&raw mut action.sa_mask).cast::<mask::Mask>().write(mask::without(mask::Mask::MAX));
         actions::take_over(libc::SIGSYS, &action);
     }
 }
@@ -73,7 +76,33 @@ extern "C" fn on_sigsys(
     if is_paged(stack) {
         actions::expect_coroutines();
     }
-    let result = make::make(number, arguments, Some(&mut *context));
-    context.uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64;
+    let brief = is_brief(number, &arguments);
+    if brief || !own_stack::divert(number, &arguments, context) {
+        if !brief {
+            unblock(context);
+        }
+        let result = make::make(number, arguments, Some(&mut *context));
+        context.uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64;
+    }
     set_errno(saved);
+}
+
+/// Whether a call is made in the handler, with signals blocked, because it waits for nothing. The
+/// first three change what the return from the signal restores. The others are frequent.
+fn is_brief(number: usize, arguments: &Arguments) -> bool {
+    match number as libc::c_long {
+        libc::SYS_rt_sigprocmask | libc::SYS_rt_sigaction | libc::SYS_sigaltstack => true,
+        libc::SYS_futex => !special::may_wait(arguments[1]),
+        libc::SYS_clock_gettime | libc::SYS_gettimeofday | libc::SYS_epoll_ctl => true,
+        _ => false,
+    }
+}
+
+/// Sets the mask of the interrupted code, which may be that of a fault's handler already.
+fn unblock(context: &libc::ucontext_t) {
+    // SAFETY: the kernel's mask is the first word of the C library's.
+    let interrupted = unsafe { (&raw const context.uc_sigmask).cast::<mask::Mask>().read() };
+    if !mask::is_full(interrupted) {
+        mask::set(interrupted);
+    }
 }

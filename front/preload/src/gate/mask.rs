@@ -14,6 +14,12 @@ pub(super) fn without(mask: Mask) -> Mask {
     mask & !RESERVED_BITS
 }
 
+/// Whether a mask has all signals that can be blocked, but the gate's.
+pub(super) fn is_full(mask: Mask) -> bool {
+    const NEVER: Mask = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+    mask | NEVER | RESERVED_BITS == Mask::MAX
+}
+
 /// Sets this thread's mask, without the gate's signals.
 pub(super) fn set(mask: Mask) {
     exchange(mask);
@@ -55,5 +61,12 @@ mod tests {
         assert_eq!(without(0b101), 0b101);
         assert_eq!(without(u64::MAX).count_ones(), 62);
         assert_eq!(without(RESERVED_BITS), 0);
+    }
+
+    #[test]
+    fn a_full_mask_has_what_can_be_blocked() {
+        let kernels = without(Mask::MAX) & !(1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1));
+        assert!(is_full(kernels) && is_full(Mask::MAX));
+        assert!(!is_full(0) && !is_full(kernels & !1));
     }
 }

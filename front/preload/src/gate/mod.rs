@@ -4,7 +4,7 @@
 //! program --- system call ---> filter.rs   no argument points into the range --> the kernel
 //!                                 |  SIGSYS
 //!                                 v
-//!   handler.rs
+//!   handler.rs --- own_stack.rs: the way to the thread's own stack
 //!   make.rs    --- table.rs, calls.rs: what does the call do with its arguments?
 //!     copied.rs    copies in (access.rs, known.rs), bounce buffer (bounce.rs), call, copies out
 //!     special.rs   vectors.rs  exec.rs     calls with pointers in structures
@@ -39,6 +39,7 @@ mod hot;
 mod known;
 mod make;
 mod mask;
+mod own_stack;
 mod page;
 mod range;
 mod signals;

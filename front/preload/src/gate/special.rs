@@ -35,19 +35,19 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
     Some(once(number, &kinds, arguments))
 }
 
-/// futex: the kernel needs the word at its place, but a time can be copied.
-pub(super) fn in_place(number: usize, mut arguments: Arguments) -> isize {
+/// Whether an operation of futex may wait.
+pub(super) fn may_wait(operation: usize) -> bool {
     const WAKE: usize = libc::FUTEX_WAKE as usize;
     const REQUEUE: usize = libc::FUTEX_REQUEUE as usize;
     const CMP_REQUEUE: usize = libc::FUTEX_CMP_REQUEUE as usize;
     const WAKE_OP: usize = libc::FUTEX_WAKE_OP as usize;
-    let has_time = match number as libc::c_long {
-        libc::SYS_futex => {
-            let operation = arguments[1] & libc::FUTEX_CMD_MASK as usize;
-            !matches!(operation, WAKE | REQUEUE | CMP_REQUEUE | WAKE_OP)
-        }
-        _ => false,
-    };
+    let operation = operation & libc::FUTEX_CMD_MASK as usize;
+    !matches!(operation, WAKE | REQUEUE | CMP_REQUEUE | WAKE_OP)
+}
+
+/// futex: the kernel needs the word at its place, but a time can be copied.
+pub(super) fn in_place(number: usize, mut arguments: Arguments) -> isize {
+    let has_time = number == libc::SYS_futex as usize && may_wait(arguments[1]);
     let time;
     if has_time && is_paged(arguments[3]) {
         let Some(given) = access::read::<[u64; 2]>(arguments[3]) else { return FAULT };

@@ -100,7 +100,7 @@ pub(super) fn is_on_ours() -> bool {
 }
 
 /// Whether a stack pointer is in the thread's stack of ours.
-fn is_ours(pointer: usize) -> bool {
+pub(super) fn is_ours(pointer: usize) -> bool {
     pointer.wrapping_sub(OURS.get() as usize) < LEN
 }
 

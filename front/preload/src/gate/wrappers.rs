@@ -11,7 +11,7 @@ use super::copied;
 use super::range::is_paged;
 use super::state::{is_on, is_wanted};
 use super::table::{Argument, arguments_of};
-use super::{bus, exec, hot, make, mask, signals, special, stacks};
+use super::{bus, exec, hot, make, mask, own_stack, signals, special, stacks};
 use crate::errno::{returned, set_errno};
 use crate::later;
 use crate::native::c_library;
@@ -366,6 +366,7 @@ pub(crate) fn learn() {
     if is_wanted() {
         // The process that started this one may have blocked them.
         mask::unblock();
+        own_stack::learn();
     }
 }
 
@@ -420,6 +421,13 @@ struct Body {
     argument: usize,
 }
 
+/// A thread that begins.
+struct Thread {
+    body: Body,
+    /// Its stack is not longer. One about which the program says nothing ends with a closed page.
+    stack_len: usize,
+}
+
 type CreateFn =
     unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, usize, usize) -> c_int;
 
@@ -440,14 +448,19 @@ unsafe extern "C" fn pthread_create(
         if !is_wanted() || helper::is_inside() {
             return next(thread, attributes, run, argument);
         }
-        let body = Box::into_raw(Box::new(Body { run, argument }));
-        let begin: unsafe extern "C" fn(*mut Body) -> *mut c_void = begin;
         // The C library reads them while it blocks signals.
         let copy = attributes.as_ref().map(|given| other_stack(given).unwrap_or(*given));
         let attributes = copy.as_ref().map_or(attributes, |copy| &raw const *copy);
-        let error = next(thread, attributes, begin as usize, body as usize);
+        let mut stack_len = usize::MAX;
+        if copy.is_some() {
+            libc::pthread_attr_getstacksize(attributes, &mut stack_len);
+        }
+        let body = Body { run, argument };
+        let begun = Box::into_raw(Box::new(Thread { body, stack_len }));
+        let begin: unsafe extern "C" fn(*mut Thread) -> *mut c_void = begin;
+        let error = next(thread, attributes, begin as usize, begun as usize);
         if error != 0 {
-            drop(Box::from_raw(body));
+            drop(Box::from_raw(begun));
         }
         error
     }
@@ -487,7 +500,7 @@ unsafe fn other_stack(given: &libc::pthread_attr_t) -> Option<libc::pthread_attr
 /// # Safety
 /// The record is one of `pthread_create`.
 #[unsafe(naked)]
-unsafe extern "C" fn begin(_: *mut Body) -> *mut c_void {
+unsafe extern "C" fn begin(_: *mut Thread) -> *mut c_void {
     std::arch::naked_asm!(
         "sub rsp, 8",
         "call {prepare}",
@@ -500,10 +513,12 @@ unsafe extern "C" fn begin(_: *mut Body) -> *mut c_void {
 
 /// # Safety
 /// The record is one of `pthread_create`, and is not used again.
-unsafe extern "C" fn prepare(body: *mut Body) -> Body {
+unsafe extern "C" fn prepare(begun: *mut Thread) -> Body {
+    // SAFETY: as the caller says.
+    let Thread { body, stack_len } = *unsafe { Box::from_raw(begun) };
     if is_wanted() {
+        own_stack::begin(stack_len);
         stacks::begin();
     }
-    // SAFETY: as the caller says.
-    *unsafe { Box::from_raw(body) }
+    body
 }
