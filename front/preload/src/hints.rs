@@ -1,10 +1,15 @@
-//! Hints of mmap that were not followed, and whether the program insists on them.
+//! Hints of mmap that were not followed, and addresses outside the range that a program asks for:
+//! whether it insists on them.
 
 use crate::units::PAGED_MIN;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 /// A hint below this address asks for small pointers (Java's), which programs can do without.
 const INSISTED_MIN: usize = 1 << 40;
+/// The shortest reservation that a program may have elsewhere.
+const RESERVED_MIN: usize = 16 << 20;
+/// How often reservations are refused. Java asks for fewer places.
+const REFUSALS_MAX: u32 = 256;
 /// The last mapping whose hint was not followed.
 #[derive(Default)]
 pub(crate) struct Hints {
@@ -13,6 +18,7 @@ pub(crate) struct Hints {
     /// ... and its length.
     len: AtomicU64,
     insists: AtomicBool,
+    refusals: AtomicU32,
 }
 
 impl Hints {
@@ -27,6 +33,14 @@ impl Hints {
         if found == [address as u64, len as u64] {
             self.insists.store(true, Relaxed);
         }
+    }
+
+    /// Whether a reservation at a fixed low address is refused, as if something lay there: a
+    /// program that asks for other addresses, and at last for any (Java's heap), gets paged memory.
+    /// One that tries on and on cannot do without.
+    pub(crate) fn are_refused(&self, address: usize, len: usize) -> bool {
+        let is_wish = address < INSISTED_MIN && len >= RESERVED_MIN;
+        is_wish && self.refusals.fetch_add(1, Relaxed) < REFUSALS_MAX
     }
 
     /// Whether a mapping goes to its hint, unpaged.
@@ -52,5 +66,14 @@ mod tests {
         hints.note_unmapped(0x1000, large);
         assert!(hints.are_followed(INSISTED_MIN, large));
         assert!(!hints.are_followed(INSISTED_MIN - 1, large), "a low address is a wish");
+    }
+
+    #[test]
+    fn low_places_for_reservations_are_taken_until_a_program_tries_on() {
+        let hints = Hints::default();
+        assert!(!hints.are_refused(INSISTED_MIN, RESERVED_MIN));
+        assert!(!hints.are_refused(PAGE_SIZE, RESERVED_MIN - 1));
+        assert!((0..REFUSALS_MAX).all(|_| hints.are_refused(PAGE_SIZE, RESERVED_MIN)));
+        assert!(!hints.are_refused(PAGE_SIZE, RESERVED_MIN));
     }
 }

@@ -4,6 +4,7 @@
 //! anonymous, private, not executable -> the range: at the hint, if that is free there
 //!       hint elsewhere  < 64 KiB, or the program insists --> the kernel
 //!       no room for it ------------------------------------> the kernel
+//!       reserved (PROT_NONE, MAP_FIXED_NOREPLACE) at a low address --> refused (hints.rs)
 //! file, for reading ---> files.rs
 //! all others ----------> the kernel; at addresses of the range in place of what is there
 //! ```
@@ -210,10 +211,20 @@ fn aligned(process: &Process, pages: u64, align: usize) -> Option<Range> {
 
 /// MAP_FIXED and MAP_FIXED_NOREPLACE.
 fn map_at(call: Call) -> Result<usize, c_int> {
-    let Some(named) = Named::of(call.address, call.len) else { return call.kernel() };
+    let Some(named) = Named::of(call.address, call.len) else { return outside(call) };
     match (call.request(), named.whole()) {
         (Request::Paged(_), Some(range)) => map_paged(named.process, range, call),
         _ => map_foreign(&named, call),
+    }
+}
+
+/// Maps at addresses that have no part of the range.
+fn outside(call: Call) -> Result<usize, c_int> {
+    let reserves = call.over() == Over::Nothing && call.access & PROT_ALL == libc::PROT_NONE;
+    let is_refused = |process: &Process| process.hints.are_refused(call.address, call.len);
+    match call.request() {
+        Request::Paged(_) if reserves && start::get().is_some_and(is_refused) => Err(libc::EEXIST),
+        _ => call.kernel(),
     }
 }
 

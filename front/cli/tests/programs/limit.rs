@@ -283,3 +283,9 @@ fn a_limit_that_cannot_be_kept_is_named() {
 fn a_limit_of_addresses_is_the_programs() {
     compare_in_all_modes("address_limit");
 }
+
+/// What Java from 25 on reserves with MAP_FIXED_NOREPLACE was not paged: 319 MiB of 192 were used.
+#[test]
+fn a_heap_that_prefers_low_addresses_is_paged() {
+    compare_in_all_modes("reserves");
+}
