@@ -5,8 +5,8 @@
 //! Tls + Socket --> Session    the state of a connection: keys, records that are not whole
 //! ```
 //! Sessions are not resumed: what a process keeps for that is under a lock, which a forked child
-//! could find taken. Records are encrypted and decrypted in memory of the library's own heap, up to
-//! 64 KiB for each connection and direction.
+//! could find taken. Records are encrypted and decrypted in memory of the library's own heap, one
+//! after the other.
 
 use crate::error::{Reason, TlsFault};
 use crate::remote::socket::Socket;
@@ -105,6 +105,9 @@ fn unreadable(file: &'static str, error: &PemError) -> Reason {
     Reason::TlsFile { file, errno }
 }
 
+/// The most that is encrypted before it is sent: what a record holds. More would be memory only.
+const RECORD_LEN: usize = 16 << 10;
+
 /// A connection's state.
 pub(super) struct Session {
     connection: ClientConnection,
@@ -118,7 +121,8 @@ impl Session {
     /// Agrees with the server on keys, and checks its certificate.
     pub(super) fn begin(tls: &Tls, socket: &Socket) -> Result<Session, Problem> {
         let connection = ClientConnection::new(tls.config.clone(), tls.name.clone());
-        let connection = connection.map_err(|error| problem(&error))?;
+        let mut connection = connection.map_err(|error| problem(&error))?;
+        connection.set_buffer_limit(Some(RECORD_LEN));
         let mut session = Session { connection, waiting: 0, has_spoken: false };
         session.flush(socket)?;
         // A server that waits for another protocol waits on, or hangs up.

@@ -191,8 +191,8 @@ impl Parser<'_> {
         self.is_paged = self.ranges.iter().any(|(from, to)| (*from..*to).contains(&start));
         self.kind = (!self.is_paged).then(|| match place(path) {
             Place::Nowhere if self.guard_end == Some(start) => Kind::Stacks,
-            Place::Nowhere if self.file_end == Some(start) => Kind::Static,
             Place::Nowhere if access.get(2) == Some(&b'x') => Kind::Executable,
+            Place::Nowhere if self.file_end == Some(start) => Kind::Static,
             Place::Nowhere => Kind::Other,
             Place::Known(kind) => kind,
         });
