@@ -19,8 +19,9 @@ pub(super) const BYTES: usize = OUT_BYTES + IN_BYTES;
 /// A connected socket with its memory.
 pub(super) struct Stream {
     socket: Socket,
-    /// `None`: without TLS, or not yet by TLS.
-    session: Option<Session>,
+    /// `None`: without TLS, or not yet by TLS. In a box, because streams are moved on the small
+    /// stacks of the manager's threads.
+    session: Option<Box<Session>>,
     memory: Mapping,
     /// Bytes of requests that are not sent.
     out: usize,
@@ -42,7 +43,7 @@ impl Stream {
         if !self.waiting().is_empty() {
             return Err(Problem::Malformed);
         }
-        self.session = Some(Session::begin(tls, &self.socket)?);
+        self.session = Some(Box::new(Session::begin(tls, &self.socket)?));
         Ok(())
     }
 
@@ -109,7 +110,7 @@ impl Stream {
     /// Whether [`Stream::take`] would find a byte.
     pub(super) fn is_readable(&self) -> bool {
         !self.waiting().is_empty()
-            || self.session.as_ref().is_some_and(Session::has_waiting)
+            || self.session.as_ref().is_some_and(|session| session.has_waiting())
             || self.socket.is_readable()
     }
 

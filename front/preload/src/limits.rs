@@ -91,10 +91,10 @@ pub(crate) fn pages_max() -> u64 {
 
 /// Calls `exec`, which returns only if it fails, with the program's soft limit.
 pub(crate) fn with_own(exec: impl FnOnce() -> c_int) -> c_int {
-    let kernel = match exchange(None) {
-        Ok(kernel) if RAISED.load(Acquire) => kernel,
-        _ => return exec(),
-    };
+    if !RAISED.load(Acquire) {
+        return exec();
+    }
+    let Ok(kernel) = exchange(None) else { return exec() };
     let soft = SOFT.load(Relaxed).min(kernel.rlim_max);
     let _ = exchange(Some(rlimit { rlim_cur: soft, ..kernel }));
     let result = exec();

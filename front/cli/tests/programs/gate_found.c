@@ -79,7 +79,7 @@ static void long_write(void)
 }
 
 #define RECORD (2 * MIB)
-#define RECORDS 12
+#define RECORDS 6
 
 static int is_whole(const char *record)
 {

@@ -76,13 +76,13 @@ fn sort_and_forks_by_tls_as_documented() {
     let nbd = Server::start(&place, "nbdkit", "10809");
     random_lines(&place.path("text"), 8 << 20);
     let sort = program("sort", &["-S", "64M", "--parallel=2", "text"]);
-    let forks = place.c_program("forks", &["12"]);
+    let forks = place.c_program("forks", &["6"]);
     let authority = place.path("ca-cert.pem");
+    let (redis_swap, nbd_swap) = (redis.swap("rediss"), nbd.swap("nbds"));
     for (what, program, swap) in [
-        ("sort, Redis, TLS", &sort, redis.swap("rediss")),
-        ("forks, Redis, TLS", &forks, redis.swap("rediss")),
-        ("sort, NBD, TLS", &sort, nbd.swap("nbds")),
-        ("forks, NBD, TLS", &forks, nbd.swap("nbds")),
+        ("forks, Redis, TLS", &forks, redis_swap.clone()),
+        ("sort, tier, NBD, TLS", &sort, format!("tier:zram:4M+{nbd_swap}")),
+        ("sort, replicas, TLS", &sort, format!("replicate:{redis_swap}+{nbd_swap}")),
     ] {
         expect_as_in_memory(&place, what, program, &swap, &[("HIGHWATER_TLS_CA", &authority)]);
     }

@@ -14,7 +14,7 @@
 use super::access::{self, Access, accessible};
 use super::bounce::{Bounce, Keep};
 use super::range::is_paged;
-use super::table::{Argument, Call, Len};
+use super::table::{Argument, Len};
 use super::{mask, page};
 use highwater_units::PAGE_SIZE;
 
@@ -22,14 +22,8 @@ pub(super) type Arguments = [usize; 6];
 
 /// The longest part of a buffer that is copied: memory ends after it.
 const LEN_MAX: usize = 1 << 30;
-/// The most bytes that the kernel reads or writes in one call (MAX_RW_COUNT).
-const READ_MAX: usize = 0x7fff_f000;
 /// The end of the addresses of programs.
 const USER_END: usize = (1 << 47) - PAGE_SIZE;
-/// Reads and writes of files go in parts of this length: a buffer is memory beyond the budget.
-pub(super) const PART_LEN: usize = 1 << 20;
-/// What is appended goes in parts of this length: others may append between two.
-const APPENDED_LEN: usize = 8 << 20;
 /// The longest address or option of a socket.
 const AT_MAX: usize = 64 << 10;
 /// The kernel looks at as many bits of a set as the process can have files.
@@ -53,158 +47,6 @@ struct Part {
     copy: *mut u8,
     /// The contents before the call, if only changes are copied back.
     before: *mut u8,
-}
-
-/// Makes a call with copies.
-pub(super) fn make(call: &Call, arguments: Arguments) -> isize {
-    let number = usize::from(call.number);
-    let [file, buffer, len, ..] = arguments;
-    let transfer = Transfer::of(number);
-    if len <= PART_LEN || transfer == Transfer::Other || !are_addresses(buffer, len) {
-        return once(number, call.arguments, arguments);
-    }
-    match transfer.split(file) {
-        Split::None => once(number, call.arguments, arguments),
-        Split::Parts(part) => transfer.in_parts(part, call.arguments, arguments),
-        Split::Claimed => transfer.in_claimed_range(call.arguments, arguments),
-    }
-}
-
-/// How a long call goes in parts, as far as others can tell: they do not come between the parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Split {
-    /// Not at all. Of a file that is no regular one, the kernel reads what is there, and another
-    /// part could wait. A socket or a driver takes a message.
-    None,
-    /// One after the other, each of so many bytes.
-    Parts(usize),
-    /// By offsets, in a range of the file past which the position was moved before: processes and
-    /// threads that share the position get other ranges.
-    Claimed,
-}
-
-/// How a call may be split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Transfer {
-    Read,
-    ReadAt,
-    Write,
-    WriteAt,
-    /// Not at all.
-    Other,
-}
-
-/// Whether long buffers of a system call go in parts.
-pub(super) fn is_split(number: libc::c_long) -> bool {
-    Transfer::of(number as usize) != Transfer::Other
-}
-
-impl Transfer {
-    fn of(number: usize) -> Transfer {
-        match number as libc::c_long {
-            libc::SYS_read => Transfer::Read,
-            libc::SYS_write => Transfer::Write,
-            libc::SYS_pread64 => Transfer::ReadAt,
-            libc::SYS_pwrite64 => Transfer::WriteAt,
-            _ => Transfer::Other,
-        }
-    }
-
-    /// How a long call on a file may be split.
-    fn split(self, file: usize) -> Split {
-        let is_write = matches!(self, Transfer::Write | Transfer::WriteAt);
-        match kind_of(file) {
-            Some(libc::S_IFREG | libc::S_IFBLK) if is_write && is_appended(file) => {
-                Split::Parts(APPENDED_LEN)
-            }
-            Some(libc::S_IFREG | libc::S_IFBLK) => match self {
-                Transfer::ReadAt | Transfer::WriteAt => Split::Parts(PART_LEN),
-                Transfer::Read | Transfer::Write | Transfer::Other => Split::Claimed,
-            },
-            Some(libc::S_IFIFO) if is_write => Split::Parts(PART_LEN),
-            _ => Split::None,
-        }
-    }
-
-    /// The call that names its place in the file.
-    fn at_a_place(self) -> Transfer {
-        match self {
-            Transfer::Read => Transfer::ReadAt,
-            Transfer::Write => Transfer::WriteAt,
-            named => named,
-        }
-    }
-
-    fn number(self) -> Option<usize> {
-        let number = match self {
-            Transfer::Read => libc::SYS_read,
-            Transfer::Write => libc::SYS_write,
-            Transfer::ReadAt => libc::SYS_pread64,
-            Transfer::WriteAt => libc::SYS_pwrite64,
-            Transfer::Other => return None,
-        };
-        Some(number as usize)
-    }
-
-    /// Moves the file's position past the bytes, and transfers them by offsets.
-    fn in_claimed_range(self, kinds: &[Argument], arguments: Arguments) -> isize {
-        let [file, _, len, ..] = arguments;
-        let len = len.min(READ_MAX);
-        let end = seek(file, len as isize);
-        if end < len as isize {
-            // A device's end is near, or there is no position.
-            return self.in_parts(PART_LEN, kinds, arguments);
-        }
-        let mut placed = arguments;
-        placed[3] = end as usize - len;
-        let done = self.at_a_place().in_parts(PART_LEN, kinds, placed);
-        let left = len as isize - done.max(0);
-        if left > 0 {
-            seek(file, -left);
-        }
-        done
-    }
-
-    /// Makes a call in parts of so many bytes, until one does less than asked. The kinds are those
-    /// of the first three arguments.
-    fn in_parts(self, most: usize, kinds: &[Argument], arguments: Arguments) -> isize {
-        let [_, buffer, len, place, ..] = arguments;
-        let number = self.number().expect("a transfer");
-        let len = len.min(READ_MAX);
-        let mut done = 0;
-        while done < len {
-            let part = (len - done).min(most);
-            let mut now = arguments;
-            (now[1], now[2]) = (buffer + done, part);
-            if matches!(self, Transfer::ReadAt | Transfer::WriteAt) {
-                now[3] = place + done;
-            }
-            let result = once(number, kinds, now);
-            if result < 0 {
-                return if done > 0 { done as isize } else { result };
-            }
-            done += result as usize;
-            if (result as usize) < part {
-                break;
-            }
-        }
-        done as isize
-    }
-}
-
-/// Whether what is written to a file goes to its end.
-fn is_appended(file: usize) -> bool {
-    let arguments = [file, libc::F_GETFL as usize, 0, 0, 0, 0];
-    // SAFETY: numbers.
-    let flags = unsafe { page::call(libc::SYS_fcntl as usize, arguments) };
-    flags >= 0 && flags as i32 & libc::O_APPEND != 0
-}
-
-/// Moves a file's position; returns the new one, or minus the error number.
-fn seek(file: usize, by: isize) -> isize {
-    let arguments = [file, by as usize, libc::SEEK_CUR as usize, 0, 0, 0];
-    // SAFETY: numbers.
-    unsafe { page::call(libc::SYS_lseek as usize, arguments) }
 }
 
 /// The type of a file, as in `st_mode`; `None`: there is no such file.

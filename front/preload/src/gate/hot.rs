@@ -12,7 +12,8 @@
 //! thread leaves its bounce buffer behind.
 
 use super::calls::TABLE;
-use super::copied::{PART_LEN, Pending, is_split};
+use super::copied::Pending;
+use super::long::{PART_LEN, is_split};
 use super::make;
 use super::range::is_paged;
 use super::state::is_on;

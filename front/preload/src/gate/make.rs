@@ -1,8 +1,8 @@
 //! Makes a call for the program: the way that the table says.
 
-use super::copied::{self, Arguments};
+use super::copied::Arguments;
 use super::table::{Call, Way};
-use super::{actions, calls, exec, page, special};
+use super::{actions, calls, exec, long, page, special};
 use crate::end::say;
 use highwater_os::helper;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -21,7 +21,7 @@ pub(super) fn make(
     // As on the kernel of the table: programs do without calls that are newer.
     let Some(call) = calls::find(number) else { return -(libc::ENOSYS as isize) };
     match call.way {
-        Way::Copied => copied::make(call, arguments),
+        Way::Copied => long::make(call, arguments),
         // SAFETY: the program's call, which accesses no memory of the range.
         Way::Passed => unsafe { page::call(number, arguments) },
         Way::InPlace => special::in_place(number, arguments),

@@ -6,6 +6,7 @@
 //!                                 v
 //!   handler.rs --- own_stack.rs: the way to the thread's own stack
 //!   make.rs    --- table.rs, calls.rs: what does the call do with its arguments?
+//!     long.rs      reads and writes of files that are too long for one copy
 //!     copied.rs    copies in (access.rs, known.rs), bounce buffer (bounce.rs), call, copies out
 //!     special.rs   vectors.rs  exec.rs     calls with pointers in structures
 //!     page.rs      the one instruction whose system calls the filter lets through
@@ -24,7 +25,8 @@
 //! that are not served do not use, so it does not affect them. That is why it does not trap calls
 //! for what their structures contain: a program without this library would be killed.
 //!
-//! Locks: none. The handler runs in any thread, on a signal stack, and may be interrupted.
+//! Locks: none. The handler runs in any thread, on a signal stack; most calls are made on the
+//! thread's own, and may be interrupted.
 
 mod access;
 mod actions;
@@ -37,6 +39,7 @@ mod filter;
 mod handler;
 mod hot;
 mod known;
+mod long;
 mod make;
 mod mask;
 mod own_stack;
