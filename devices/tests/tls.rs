@@ -151,25 +151,18 @@ const NBD_CLIENTS: &str = "--tls=require --tls-certificates=. --tls-verify-peer"
 const NAMED: &str = "swap.test=";
 
 #[test]
-fn threads_find_on_redis_what_they_wrote() {
+fn threads_find_what_they_wrote() {
     let files = Files::new();
-    let Some(server) = Server::redis(&files, "yes") else { return };
-    let device = server.open("rediss", NAMED, files.client()).unwrap();
-    let keeper = device.thread().map(thread::spawn).expect("a keeper");
-    use_by_threads(&*device, 150, || {});
-    drop(device);
-    keeper.join().unwrap();
-}
-
-#[test]
-fn threads_find_on_an_export_what_they_wrote() {
-    let files = Files::new();
-    let Some(server) = Server::nbd(&files, NBD_CLIENTS) else { return };
-    let device = server.open("nbds", NAMED, files.client()).unwrap();
-    let keeper = device.thread().map(thread::spawn).expect("a keeper");
-    use_by_threads(&*device, 150, || {});
-    drop(device);
-    keeper.join().unwrap();
+    let redis = (Server::redis(&files, "yes"), "rediss");
+    let nbd = (Server::nbd(&files, NBD_CLIENTS), "nbds");
+    for (server, kind) in [redis, nbd] {
+        let Some(server) = server else { return };
+        let device = server.open(kind, NAMED, files.client()).unwrap();
+        let keeper = device.thread().map(thread::spawn).expect("a keeper");
+        use_by_threads(&*device, 150, || {});
+        drop(device);
+        keeper.join().unwrap();
+    }
 }
 
 #[test]
