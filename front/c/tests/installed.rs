@@ -2,6 +2,8 @@
 
 use crate::common::{ROOT, built, ended, run, without_variables_of_make};
 use highwater_platform::testing::skip_or_fail;
+use rustix::fs::{Advice, fadvise};
+use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -32,6 +34,15 @@ fn install() {
     without_variables_of_make(&mut make);
     make.arg(format!("C_LIBRARIES={}", built().display()));
     ended(&run(make.args([format!("PREFIX={PREFIX}"), format!("DESTDIR={DESTDIR}")])));
+    forget_contents(&installed("lib/libhighwater.so"));
+}
+
+/// Takes a file out of the page cache, to be read when it is used. Where it was just written it
+/// lies in large folios, which the kernel maps whole: 0.7 MiB more of the library than users have.
+fn forget_contents(path: &Path) {
+    let file = File::open(path).expect("a file");
+    file.sync_all().expect("a file on disk");
+    fadvise(&file, 0, None, Advice::DontNeed).expect("advice on a file");
 }
 
 /// An installed file, or directory.
@@ -139,9 +150,9 @@ fn bad_arguments_return_codes() {
     }
 }
 
-/// The peak of a budget of 8 MiB, beyond it: code, that of TLS among it, tables, keys and tags of
-/// the swap file, and what the C library has.
-const OVERHEAD_KIB: i64 = 9 << 10;
+/// The peak of a budget of 8 MiB, beyond it: code, tables, keys and tags of the swap file, and what
+/// the C library has.
+const OVERHEAD_KIB: i64 = 8 << 10;
 
 #[test]
 fn contents_stay_within_the_budget() {
