@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 /// Length of the range: a tenth of a process's addresses, so that large reservations are paged,
 /// too. The manager's table takes 16 KiB per TiB that is not touched.
 pub(crate) const RANGE: u64 = 12 << 40;
-/// What the limit of the kernel allows beyond the program's: the range, and the library's own
-/// mappings.
+/// The kernel's limit is higher than the program's by so many bytes: by the range, and by what the
+/// library maps for itself.
 const EXTRA: u64 = RANGE + (4 << 30);
 
 /// Whether the kernel's limit is higher than the program's.

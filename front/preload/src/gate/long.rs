@@ -14,9 +14,9 @@ use super::page;
 use super::table::{Argument, Call};
 use libc::c_long;
 
-/// What is longer goes in parts of this length.
+/// A longer buffer goes in parts of this length.
 pub(super) const PART_LEN: usize = 1 << 20;
-/// What is appended goes in parts of this length.
+/// A write that appends goes in parts of this length.
 const APPENDED_LEN: usize = 8 << 20;
 /// The most bytes that the kernel reads or writes in one call (MAX_RW_COUNT).
 const READ_MAX: usize = 0x7fff_f000;

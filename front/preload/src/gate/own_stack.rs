@@ -56,7 +56,7 @@ static COMPONENTS: AtomicU64 = AtomicU64::new(0);
 /// Length of an XSAVE area with them.
 static VECTORS_LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// What is known of a thread's stack.
+/// The bounds of a thread's stack, as far as they are known.
 #[derive(Clone, Copy)]
 struct Stack {
     /// Above all frames of the thread; 0: nothing is known.
