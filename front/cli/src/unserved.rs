@@ -10,7 +10,7 @@
 use crate::family::Family;
 use highwater_command::say;
 use highwater_mm::stats::Counter;
-use highwater_session::{Budget, Scope, give_back_code, read_all};
+use highwater_session::{Budget, Code, Scope, read_all};
 use highwater_units::Bytes;
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
@@ -77,7 +77,7 @@ impl Unserved {
             self.owed = REST * Duration::try_from(took).unwrap_or_default();
         }
         self.watch(passed);
-        give_back_code();
+        Code::own().unmap();
     }
 
     fn look(&self) {
@@ -88,7 +88,7 @@ impl Unserved {
         let others = family.older_than(JOINS);
         let others: u64 = others.filter(|pid| !served.contains(pid)).map(counted).sum();
         // Code that runs now and then counts only while it runs.
-        give_back_code();
+        Code::own().unmap();
         self.budget.set_unpaged(Bytes(others + counted(own)).pages());
     }
 

@@ -38,6 +38,7 @@ mod calls;
 mod changes;
 mod child_environment;
 mod children;
+mod code;
 mod common;
 mod credentials;
 mod demand;

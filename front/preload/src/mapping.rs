@@ -14,6 +14,7 @@
 //! address bits.
 
 use crate::advise::populate;
+use crate::code;
 use crate::files;
 use crate::process::Process;
 use crate::protect::set_access;
@@ -126,6 +127,9 @@ unsafe extern "C" fn mmap(
     offset: off_t,
 ) -> *mut c_void {
     let call = Call { address: address as usize, len, access, flags, fd, offset };
+    if call.is_fixed() {
+        code::note_change(call.address, len);
+    }
     let mapped = if call.is_fixed() { map_at(call) } else { map(call) };
     mapped.map_or_else(refuse, |address| address as *mut c_void)
 }
@@ -294,6 +298,7 @@ fn unmap_outside(named: &Named) -> Result<(), c_int> {
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
+    code::note_change(address as usize, len);
     let Some(named) = Named::of(address as usize, len) else {
         // SAFETY: the program's own mapping, at its request.
         return unsafe { libc::syscall(libc::SYS_munmap, address, len) as c_int };

@@ -1,5 +1,6 @@
 //! mprotect, and mlock with its relatives.
 
+use crate::code;
 use crate::process::{self, Process, SPACE};
 use crate::regions::Use;
 use crate::signals::Blocked;
@@ -23,6 +24,7 @@ const DEFAULT_KEY: c_int = 0;
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) -> c_int {
+    code::note_change(address as usize, len);
     match Named::of(address as usize, len) {
         // SAFETY: the program's own mapping, at its request.
         None => unsafe { libc::syscall(libc::SYS_mprotect, address, len, access) as c_int },
@@ -47,6 +49,7 @@ unsafe extern "C" fn pkey_mprotect(
     access: c_int,
     key: c_int,
 ) -> c_int {
+    code::note_change(address as usize, len);
     match (Named::of(address as usize, len), key) {
         // SAFETY: the program's own mapping, at its request.
         (None, _) => unsafe {

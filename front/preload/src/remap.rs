@@ -6,6 +6,7 @@
 //! elsewhere    the kernel's, over free pages   the kernel's
 //! ```
 
+use crate::code;
 use crate::process::{Process, SPACE};
 use crate::protect::set_access;
 use crate::ranges::Over;
@@ -75,6 +76,10 @@ unsafe extern "C" fn mremap(
     target: *mut c_void,
 ) -> *mut c_void {
     let call = Call { address: address as usize, old_len, len, flags, target: target as usize };
+    code::note_change(call.address, old_len);
+    if call.has(libc::MREMAP_FIXED) {
+        code::note_change(call.target, len);
+    }
     let done = match Named::of(call.address, old_len.max(1)) {
         Some(named) => call.error().map_or_else(|| remap(&named, call), Err),
         None if call.has(libc::MREMAP_FIXED) => move_in(call),

@@ -13,9 +13,10 @@
 //! Pages of a process that part by writes are its minor faults, all of which count, or under guard
 //! the manager's faults.
 //!
-//! Locking: `looks`, `common` and `most`, each taken alone; `forked` after `common`, so that a look
-//! that ends a guard excludes a fork that begins one.
+//! Locking: `looks`, `common`, `most` and `code`, each taken alone; `forked` after `common`, so
+//! that a look that ends a guard excludes a fork that begins one.
 
+use crate::code::{self, Unmapping};
 use crate::common::{Common, minor_faults};
 use crate::memory;
 use crate::smaps::{self, Elsewhere, Seen};
@@ -124,6 +125,9 @@ pub(crate) struct Unpaged {
     /// The manager's own memory, at its maximum.
     own_peak: AtomicU64,
     most: Mutex<Elsewhere>,
+    code: Mutex<Unmapping>,
+    /// Bytes of code that were unmapped.
+    code_unmapped: AtomicU64,
 }
 
 impl Unpaged {
@@ -149,6 +153,8 @@ impl Unpaged {
             in_proc,
             own_peak: AtomicU64::new(0),
             most: Mutex::default(),
+            code: Mutex::default(),
+            code_unmapped: AtomicU64::new(0),
         }
     }
 
@@ -157,13 +163,26 @@ impl Unpaged {
         let signs = Signs { unexplained: self.unexplained(), shares };
         // Before the look, which counts them.
         self.take_lent();
-        if !lock(&self.looks).are_due(passed, signs) {
-            return;
+        if lock(&self.looks).are_due(passed, signs) {
+            let start = clock_gettime(ClockId::ThreadCPUTime);
+            self.look();
+            let took = clock_gettime(ClockId::ThreadCPUTime) - start;
+            lock(&self.looks).note(took.try_into().unwrap_or_default(), signs);
         }
-        let start = clock_gettime(ClockId::ThreadCPUTime);
-        self.look();
-        let took = clock_gettime(ClockId::ThreadCPUTime) - start;
-        lock(&self.looks).note(took.try_into().unwrap_or_default(), signs);
+        self.unmap_code(passed, signs.unexplained);
+    }
+
+    /// Unmaps code if that is due.
+    fn unmap_code(&self, passed: Duration, resident: i64) {
+        let Some(share) = self.share.as_ref().filter(|share| share.is_of_everything()) else {
+            return;
+        };
+        let mut code = lock(&self.code);
+        if code.is_due(passed, resident, share.left()) {
+            let unmapped = code::unmap();
+            self.code_unmapped.fetch_add(unmapped.0, Relaxed);
+            code.note(resident, unmapped);
+        }
     }
 
     /// Measures what is counted nowhere else.
@@ -283,8 +302,12 @@ impl Unpaged {
         let platform = self.manager.platform();
         let excess = platform.pages_in_use().saturating_sub(self.manager.frames());
         let devices = platform.devices().resident();
-        let grown = lock(&self.looks).grown(self.unexplained());
-        let known = grown + self.managers();
+        let (grown, at_look) = {
+            let looks = lock(&self.looks);
+            (looks.grown(self.unexplained()), looks.unexplained)
+        };
+        let returning = at_look.map_or(0, |resident| lock(&self.code).returning(resident));
+        let known = grown.max(returning) + self.managers();
         let unpaged = Bytes(known.saturating_add_signed(self.elsewhere.load(Relaxed)));
         // Such a child keeps the manager's memory as it was.
         let of_child = if self.has_forked() { Bytes(memory::resident() as u64) } else { Bytes(0) };
@@ -304,7 +327,8 @@ impl Unpaged {
     /// The counters that publish it.
     pub(crate) fn gauges(&self) -> impl Iterator<Item = (Counter, u64)> {
         let own = (Counter::MetaBytes, self.own_peak.load(Relaxed));
-        lock(&self.most).gauges().into_iter().chain([own])
+        let code = (Counter::CodeUnmapped, self.code_unmapped.load(Relaxed));
+        lock(&self.most).gauges().into_iter().chain([own, code])
     }
 }
 

@@ -12,12 +12,12 @@ mod arbitration;
 mod balance;
 mod budget;
 mod choices;
+mod code;
 mod family;
 mod host;
 #[cfg(test)]
 mod hostile;
 mod malloc_stats;
-mod own_code;
 mod parts;
 mod settings;
 mod share;
@@ -35,9 +35,9 @@ pub use budget::{BUDGET_FILE, Budget, Compacted, FLOOR, Member, Scope};
 pub use choices::{
     FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls, come_as_signals,
 };
+pub use code::Code;
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory, oom_kills};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
-pub use own_code::give_back_code;
 pub use parts::Parts;
 pub use settings::{RUN_DIR, Settings};
 pub use share::{Aim, Besides, Forked, Share};

@@ -171,6 +171,11 @@ impl Share {
         self.entry().granted()
     }
 
+    /// Whether what cannot be paged counts, too.
+    pub fn is_of_everything(&self) -> bool {
+        self.budget.scope() == Scope::Everything
+    }
+
     /// The pages that nobody uses.
     pub fn left(&self) -> u64 {
         self.budget.pages_left()

@@ -177,6 +177,7 @@ counters! {
     ElsewhereHuge "elsewhere_huge_bytes" peak "Elsewhere: pages of hugetlbfs."
     ElsewhereExecutable "elsewhere_executable_bytes" peak "Elsewhere: anonymous and executable."
     ElsewhereOther "elsewhere_other_bytes" peak "Elsewhere: all other anonymous memory."
+    CodeUnmapped "code_unmapped_bytes" sum "Code and constants unmapped while memory was short."
     HighWaterBytes "vm_hwm_bytes" peak "Peak resident set (VmHWM) of one process."
     ArenaBytes "arena_bytes" peak "Memory of the frames that was in use at once, in one process."
     RamDeviceBytes "ram_device_bytes" peak "Memory of RAM swap devices, in one process."
