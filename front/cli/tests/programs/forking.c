@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <ucontext.h>
 
@@ -233,11 +234,37 @@ static uint64_t streams(size_t pages)
     return hash;
 }
 
+/* ---- few: the process may open no descriptor more ---- */
+
+static uint64_t few(size_t pages)
+{
+    struct area area = area_map(pages, 4 << 20);
+    area_fill(&area, 0, pages, 1);
+    struct rlimit before, low;
+    MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    low = before;
+    low.rlim_cur = 3;
+    MUST(setrlimit(RLIMIT_NOFILE, &low) == 0);
+    pid_t child = must_fork();
+    if (child == 0) {
+        area_check(&area, "few: the child");
+        area_fill(&area, 0, pages, 2);
+        area_check(&area, "few: the child's");
+        _exit(0);
+    }
+    must_finish(child, "few");
+    MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    area_check(&area, "few");
+    uint64_t hash = area_hash(&area);
+    area_unmap(&area);
+    return hash;
+}
+
 int main(int count, char **arguments)
 {
     const struct section sections[] = {
         {"handlers", handlers}, {"coroutine", coroutine}, {"thread", thread},
-        {"streams", streams}, {0},
+        {"streams", streams}, {"few", few}, {0},
     };
     return run_sections(sections, count, arguments);
 }

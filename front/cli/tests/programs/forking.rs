@@ -1,6 +1,8 @@
 //! Programs that fork where other threads, signal handlers and their own stacks are in the way.
 
 use crate::place::{Limits, Mode, Place};
+use procfs::process::all_processes;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
@@ -39,6 +41,26 @@ fn a_thread_may_fork_on_a_paged_stack_where_no_page_is_shared() {
 #[test]
 fn threads_may_flush_streams_and_allocate_while_another_forks() {
     compare("streams", &Limits::of(4 * MIB));
+}
+
+/// Regression: the child's helper had the program's limit. Its guardian could open no descriptor of
+/// the process that it waits for, and stayed for ever, with all memory of the child.
+#[test]
+fn no_process_is_left_where_a_child_may_open_no_descriptor() {
+    compare("few", &Limits::of(4 * MIB));
+    compare("few", &Limits { mode: Some(Mode::Handlers), ..Limits::of(4 * MIB) });
+    let of_program = |line: Vec<String>| {
+        line.first().is_some_and(|it| it.ends_with("forking")) && line.iter().any(|it| it == "few")
+    };
+    let is_left = || {
+        let mut lines = all_processes().unwrap().flatten().filter_map(|it| it.cmdline().ok());
+        lines.any(of_program)
+    };
+    let until = Instant::now() + Duration::from_secs(5);
+    while is_left() {
+        assert!(Instant::now() < until, "a process is left");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Most of a child's pages are swapped out, so that it needs a manager at once or never.

@@ -4,7 +4,7 @@
 
 use libc::c_long;
 use rustix::fs::{Mode, OFlags, fstat, open};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::CStr;
 use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
@@ -116,6 +116,22 @@ pub(super) fn close_others(keep: &[RawFd]) {
         // It gets the lowest free number, which is `stream`.
         let opened = open(c"/dev/null", OFlags::RDWR, Mode::empty()).map(IntoRawFd::into_raw_fd);
         debug_assert!(opened.is_err() || opened == Ok(stream));
+    }
+}
+
+/// Descriptors that a helper may have, at least.
+const LIMIT: u64 = 4096;
+
+/// Raises the limit on descriptors, which was the program's: to [`LIMIT`], or without a privilege
+/// for that to the hard limit.
+pub(super) fn raise_limit() {
+    let now = getrlimit(Resource::Nofile);
+    let is_least = |limit: Option<u64>| limit.is_none_or(|limit| limit >= LIMIT);
+    let hard = if is_least(now.maximum) { now.maximum } else { Some(LIMIT) };
+    let raised = Rlimit { current: Some(LIMIT), maximum: hard };
+    if !is_least(now.current) && setrlimit(Resource::Nofile, raised).is_err() {
+        // If that fails, too, the limit stays.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
     }
 }
 

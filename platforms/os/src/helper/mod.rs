@@ -13,8 +13,9 @@
 //! the program ends and does not run setuid(2) in them, and the program cannot join or signal them.
 //! To the kernel they are not threads of the program either. So the program can unshare its user
 //! namespace, and the descriptors that it closes, the privileges that it drops and the filters that
-//! it loads do not affect them. A debugger of the program does not stop them (CLONE_UNTRACED), so
-//! it can read pages that are swapped out.
+//! it loads do not affect them; nor does its limit on descriptors, as far as the system permits. A
+//! debugger of the program does not stop them (CLONE_UNTRACED), so it can read pages that are
+//! swapped out.
 //!
 //! The C library skips the locks of its malloc and stdio while the program has one thread. So code
 //! that runs in the helper must use neither, and must start threads by [`spawn`] only.
@@ -156,6 +157,7 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     clone::begin(c"highwater");
     clone::leave_group();
     descriptors::close_others(&start.keep);
+    descriptors::raise_limit();
     // Only now: the program may be at its limit of descriptors.
     start.program.pidfd = lift(descriptors::pidfd_open(start.program.pid), start.above);
     start.program.in_proc = descriptors::number_in_proc(start.program.pidfd);
@@ -183,10 +185,13 @@ const END_MAX: i32 = 2000;
 /// the program held when it died.
 fn guard(helper: i32, program: Program) -> Ended {
     let pidfd = descriptors::pidfd_open(helper);
-    clone::wait_for_either(pidfd, program.pidfd);
-    clone::wait_a_while(pidfd, END_MAX);
-    // SAFETY: a child of this process, for which only this thread waits.
-    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd, libc::SIGKILL, 0usize, 0) };
+    // Without one, for lack of descriptors, its end would not be seen.
+    if pidfd >= 0 {
+        clone::wait_for_either(pidfd, program.pidfd);
+        clone::wait_a_while(pidfd, END_MAX);
+        // SAFETY: a child of this process, for which only this thread waits.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd, libc::SIGKILL, 0usize, 0) };
+    }
     clone::wait(helper)
 }
 
