@@ -84,8 +84,8 @@ struct Passed {
     snapshot: Snapshot,
     /// How many of the parent's devices, from the oldest, the child does not inherit.
     left: usize,
-    /// The child's own devices, if the process has dropped privileges: the child could not open
-    /// them.
+    /// The child's own devices, if the process has dropped privileges or changed its root
+    /// directory: the child could not open them.
     devices: Option<Vec<Option<Box<dyn Device>>>>,
     regions: Regions,
     /// Pages whose protection is not read and write, with their PROT_ bits.
@@ -184,11 +184,14 @@ fn save(process: &Process) -> Result<Saved, String> {
     }
 }
 
-/// Whether the program has other rights to open files than its helper.
+/// Whether the program has other rights to open files than its helper, or another root directory.
 fn has_given_up(program: Program) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let owner = std::fs::metadata(format!("/proc/{}", program.in_proc));
+    let of_program = format!("/proc/{}", program.in_proc);
+    let owner = std::fs::metadata(&of_program);
+    let root = |path: &str| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     owner.is_ok_and(|found| found.uid() != rustix::process::geteuid().as_raw())
+        || root(&format!("{of_program}/root")) != root("/")
 }
 
 /// `left`: how many of the process's devices, from the oldest, the child does not inherit.

@@ -260,11 +260,34 @@ static uint64_t few(size_t pages)
     return hash;
 }
 
+/* ---- root: the process has another root directory, without that of its swap ---- */
+
+static uint64_t root(size_t pages)
+{
+    struct area area = area_map(pages, 5 << 20);
+    area_fill(&area, 0, pages, 1);
+    MUST(chroot("/usr") == 0 && chdir("/") == 0);
+    for (uint32_t version = 2; version < 4; version++) {
+        pid_t child = must_fork();
+        if (child == 0) {
+            area_check(&area, "root: the child");
+            area_fill(&area, 0, pages, version);
+            area_check(&area, "root: the child's");
+            _exit(0);
+        }
+        must_finish(child, "root");
+    }
+    area_check(&area, "root");
+    uint64_t hash = area_hash(&area);
+    area_unmap(&area);
+    return hash;
+}
+
 int main(int count, char **arguments)
 {
     const struct section sections[] = {
         {"handlers", handlers}, {"coroutine", coroutine}, {"thread", thread},
-        {"streams", streams}, {"few", few}, {0},
+        {"streams", streams}, {"few", few}, {"root", root}, {0},
     };
     return run_sections(sections, count, arguments);
 }

@@ -1,6 +1,6 @@
 //! Programs that fork where other threads, signal handlers and their own stacks are in the way.
 
-use crate::place::{Limits, Mode, Place};
+use crate::place::{Limits, Mode, Place, Swap};
 use procfs::process::all_processes;
 use std::time::{Duration, Instant};
 
@@ -61,6 +61,14 @@ fn no_process_is_left_where_a_child_may_open_no_descriptor() {
         assert!(Instant::now() < until, "a process is left");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Regression: the child looked for the directory of its swap below the new root, and was killed.
+#[test]
+fn a_process_may_change_its_root_and_fork() {
+    let limits = Limits { swap: Swap::Dir, ..Limits::of(4 * MIB) };
+    compare("root", &limits);
+    compare("root", &Limits { mode: Some(Mode::Handlers), ..limits });
 }
 
 /// Most of a child's pages are swapped out, so that it needs a manager at once or never.
