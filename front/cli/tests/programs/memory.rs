@@ -4,7 +4,7 @@ use crate::place::{Limits, Mode, Place, Swap, note, program};
 
 const MIB: u64 = 1 << 20;
 /// MiB that each section of the programs needs.
-const NEED: &str = "96";
+const NEED: &str = "64";
 /// Sections of `buffers` in which the kernel holds pages (O_DIRECT, registered buffers), which
 /// `--mapping copy` cannot serve.
 const UNPINNED: [&str; 9] =
@@ -19,7 +19,7 @@ fn memory_calls_keep_contents() {
 #[test]
 fn memory_calls_keep_contents_on_disk() {
     let place = Place::beside_others();
-    let program = place.c_program("mixed", &["48"]);
+    let program = place.c_program("mixed", &["32"]);
     let unlimited = place.run(&program).expect_success("mixed");
     let limits = Limits { swap: Swap::Dir, ..Limits::quarter(&unlimited) };
     place.compare_with("mixed, swap on disk", &unlimited, &limits, &program);
@@ -28,7 +28,7 @@ fn memory_calls_keep_contents_on_disk() {
 #[test]
 fn memory_calls_keep_contents_when_copied() {
     let place = Place::beside_others();
-    let program = place.c_program("mixed", &["48"]);
+    let program = place.c_program("mixed", &["32"]);
     let unlimited = place.run(&program).expect_success("mixed");
     let limits = Limits { mapping: "copy", ..Limits::quarter(&unlimited) };
     place.compare_with("mixed, copied", &unlimited, &limits, &program);
@@ -55,7 +55,7 @@ fn pages_that_pointers_name_are_read_ahead() {
 #[test]
 fn memory_calls_keep_contents_with_large_pages() {
     let place = Place::beside_others();
-    for (name, need) in [("mixed", NEED), ("forks", "64")] {
+    for (name, need) in [("mixed", NEED), ("forks", "48")] {
         let program = place.c_program(name, &[need]);
         let unlimited = place.run(&program).expect_success(name);
         let limits = Limits { large_pages: "on", ..Limits::quarter(&unlimited) };
@@ -67,13 +67,13 @@ fn memory_calls_keep_contents_with_large_pages() {
 #[test]
 fn parents_and_children_keep_their_contents() {
     let place = Place::beside_others();
-    place.compare("forks", &place.c_program("forks", &["64"]));
+    place.compare("forks", &place.c_program("forks", &["48"]));
 }
 
 #[test]
 fn parents_and_children_share_memory_until_they_write() {
     let place = Place::beside_others();
-    for need in ["20", "100"] {
+    for need in ["20", "50"] {
         let program = place.c_program("shared", &[need]);
         let unlimited = place.run(&program).expect_success("shared");
         for mapping in ["auto", "copy"] {
@@ -148,7 +148,7 @@ fn parents_and_children_keep_their_contents_in_tiers() {
 #[test]
 fn memory_calls_keep_contents_in_tiers() {
     let place = Place::beside_others();
-    let program = place.c_program("mixed", &["48"]);
+    let program = place.c_program("mixed", &["32"]);
     let unlimited = place.run(&program).expect_success("mixed");
     let limits = Limits { swap: Swap::Tier(8 * MIB), ..Limits::quarter(&unlimited) };
     place.compare_with("mixed, two levels", &unlimited, &limits, &program).expect_tiers();
