@@ -36,6 +36,12 @@ fn calls_that_once_went_wrong_are_right() {
     compare_in_all_modes("gate_found");
 }
 
+/// A filter of the program's own was refused where it lay in paged memory, as libseccomp's does.
+#[test]
+fn programs_load_filters_from_swapped_out_memory() {
+    compare_in_all_modes("seccomp");
+}
+
 /// A collector of garbage looks for a thread's stack pointer there. It ended programs with libgc, D
 /// and Mono by SIGSEGV.
 #[test]

@@ -8,7 +8,7 @@
 //!   make.rs    --- table.rs, calls.rs: what does the call do with its arguments?
 //!     long.rs      reads and writes of files that are too long for one copy
 //!     copied.rs    copies in (access.rs, known.rs), bounce buffer (bounce.rs), call, copies out
-//!     special.rs   vectors.rs  exec.rs     calls with pointers in structures
+//!     special.rs   vectors.rs  exec.rs  seccomp.rs     calls with pointers in structures
 //!     page.rs      the one instruction whose system calls the filter lets through
 //! hot.rs      --- read, write and their like: copies without the signal
 //! wrappers.rs --- C library functions with pointers in structures, which the filter cannot see
@@ -45,6 +45,7 @@ mod mask;
 mod own_stack;
 mod page;
 mod range;
+mod seccomp;
 mod signals;
 mod special;
 mod stacks;

@@ -1,6 +1,6 @@
 //! Calls that the table cannot describe: what an argument is depends on another one.
 //!
-//! Calls whose structures contain pointers are in vectors.rs and exec.rs.
+//! Calls whose structures contain pointers are in vectors.rs, exec.rs and seccomp.rs.
 
 use super::access::{self, Access, accessible};
 use super::copied::{Arguments, in_place as touched, kind_of, once};
@@ -8,7 +8,7 @@ use super::mask::Mask;
 use super::range::is_paged;
 use super::table::Argument::{self, In, InOut, Int, Number, Out, String};
 use super::table::Len::{Bits, Bytes, Of, Window};
-use super::vectors;
+use super::{seccomp, vectors};
 
 const FAULT: isize = -(libc::EFAULT as isize);
 
@@ -20,6 +20,10 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
     let kinds = match number as libc::c_long {
         libc::SYS_fcntl => fcntl(arguments[1] as i32),
         libc::SYS_ioctl => return ioctl(number, arguments),
+        libc::SYS_seccomp => return Some(seccomp::make(arguments)),
+        libc::SYS_prctl if seccomp::is_set_by(arguments[0]) => {
+            return Some(seccomp::by_prctl(arguments));
+        }
         libc::SYS_prctl => prctl(arguments[0] as i32)?,
         libc::SYS_arch_prctl => arch_prctl(arguments[0]),
         libc::SYS_shmctl | libc::SYS_msgctl => ipc(arguments[1] as i32),
@@ -162,7 +166,7 @@ fn prctl(option: i32) -> Option<Kinds> {
         GET_AUXV => second(InOut(Of(2))),
         // Names a range; the name is a string.
         SET_VMA => [NONE, NONE, NONE, NONE, String, NONE],
-        libc::PR_SET_SECCOMP | libc::PR_SET_MM => return None,
+        libc::PR_SET_MM => return None,
         // Numbers, some of which may look like an address.
         _ => [NONE; 6],
     })

@@ -11,7 +11,7 @@ use super::copied;
 use super::range::is_paged;
 use super::state::{is_on, is_wanted};
 use super::table::{Argument, arguments_of};
-use super::{bus, exec, hot, make, mask, own_stack, signals, special, stacks};
+use super::{bus, exec, hot, make, mask, own_stack, seccomp, signals, special, stacks};
 use crate::errno::{returned, set_errno};
 use crate::later;
 use crate::native::c_library;
@@ -106,11 +106,13 @@ diverted! {
     popen => open_command;
 }
 
-/// The gate's function for a number that is given to syscall(2), if it has pointers in structures.
-pub(crate) fn function_for(number: c_long) -> Option<usize> {
+/// The gate's function for a number that is given to syscall(2), with its first argument, if it has
+/// pointers in structures.
+pub(crate) fn function_for(number: c_long, first: usize) -> Option<usize> {
     // What it does may keep this process from being served later.
     later::begin();
-    if number == libc::SYS_seccomp {
+    let restricts = restricts(number, first);
+    if restricts {
         bus::expect_restrictions();
     }
     let hides = matches!(
@@ -132,7 +134,12 @@ pub(crate) fn function_for(number: c_long) -> Option<usize> {
             | libc::SYS_rt_sigaction
             | libc::SYS_sigaltstack
     );
-    (hides && is_on()).then_some(by_number as *const () as usize)
+    ((hides || restricts) && is_on()).then_some(by_number as *const () as usize)
+}
+
+/// Whether a system call may load a filter.
+fn restricts(number: c_long, first: usize) -> bool {
+    number == libc::SYS_seccomp || number == libc::SYS_prctl && seccomp::is_set_by(first)
 }
 
 /// Functions whose threads block all signals, and therefore cannot be served.
@@ -338,6 +345,9 @@ mod process_control {
         }
         if option == SET_SYSCALL_USER_DISPATCH && is_wanted() {
             return refuse as *const () as usize;
+        }
+        if option == libc::PR_SET_SECCOMP && is_on() {
+            return passed::<{ libc::SYS_prctl as usize }> as *const () as usize;
         }
         NEXT.get()
     }
