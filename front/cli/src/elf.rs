@@ -66,9 +66,14 @@ pub(crate) fn judge(facts: &Facts) -> Verdict {
         _ if facts.class == Class::Bits32 => Verdict::ThirtyTwoBit,
         _ if facts.machine != HOST.0 => Verdict::Foreign(machine_name(facts.machine)),
         None => Verdict::Static,
-        Some(path) if path.contains("ld-musl") => Verdict::Musl(path.clone()),
+        Some(path) if is_of_musl(path) => Verdict::Musl(path.clone()),
         Some(_) => facts.sanitizer.map_or(Verdict::Served, Verdict::Sanitized),
     }
+}
+
+/// Whether a path is that of musl's dynamic linker.
+fn is_of_musl(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|name| name.starts_with("ld-musl"))
 }
 
 /// The name of the machine that this program and the library were built for.
@@ -237,6 +242,7 @@ mod tests {
             (sanitized, Verdict::Sanitized("ThreadSanitizer")),
             (foreign, Verdict::Foreign("RISC-V".to_owned())),
             (facts(Some(musl)), Verdict::Musl(musl.to_owned())),
+            (facts(Some("/opt/ld-musl/ld-linux-x86-64.so.2")), Verdict::Served),
         ] {
             assert_eq!(judge(&facts), verdict, "{facts:?}");
         }

@@ -3,7 +3,7 @@
 //! Runs in children of vfork and in signal handlers (exec.rs): neither allocates nor locks.
 
 use crate::environment::{self, PREFIX, PRELOAD, Variables};
-use crate::target;
+use crate::target::{self, Reason};
 use libc::c_char;
 use std::ffi::CStr;
 use std::io::IoSlice;
@@ -37,9 +37,9 @@ pub(crate) unsafe fn completed<R>(
     let Some(variables) = environment::variables() else { return act(environment) };
     // SAFETY: as the caller says.
     unsafe {
-        if let Some(sanitizer) = sanitizer(program) {
+        if let Some(reason) = reason(program) {
             return without_us(environment, variables, |without| {
-                say(program, sanitizer);
+                say(program, reason);
                 act(without)
             });
         }
@@ -51,15 +51,15 @@ pub(crate) unsafe fn completed<R>(
     }
 }
 
-/// The sanitizer of a program that is named by its path.
+/// Why a program that is named by its path has to start without this library.
 ///
 /// # Safety
 /// `program` is a string or null.
-unsafe fn sanitizer(program: *const c_char) -> Option<&'static str> {
+unsafe fn reason(program: *const c_char) -> Option<Reason> {
     // SAFETY: as the caller says.
     unsafe {
         let is_path = !program.is_null() && CStr::from_ptr(program).to_bytes().contains(&b'/');
-        is_path.then(|| target::sanitizer(program)).flatten()
+        is_path.then(|| target::reason(program)).flatten()
     }
 }
 
@@ -67,15 +67,21 @@ unsafe fn sanitizer(program: *const c_char) -> Option<&'static str> {
 ///
 /// # Safety
 /// `program` is a string.
-unsafe fn say(program: *const c_char, sanitizer: &str) {
+unsafe fn say(program: *const c_char, reason: Reason) {
     // SAFETY: as the caller says.
     let program = unsafe { CStr::from_ptr(program) };
-    let line: [&[u8]; 5] = [
+    let [is, with, because] = match reason {
+        Reason::Sanitizer(name) => ["built with ", name, ", which has a malloc of its own"],
+        Reason::Musl => ["linked with ", "musl", ", and not with the GNU C library"],
+    };
+    let line: [&[u8]; 7] = [
         b"highwater: '",
         program.to_bytes(),
-        b"' is built with ",
-        sanitizer.as_bytes(),
-        b", which has a malloc of its own: it is not paged\n",
+        b"' is ",
+        is.as_bytes(),
+        with.as_bytes(),
+        because.as_bytes(),
+        b": it is not paged\n",
     ];
     // SAFETY: the kernel refuses a number that is not open.
     let stream = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };

@@ -1,7 +1,7 @@
 //! exec and posix_spawn: children are served too, even if the program clears the environment.
 //!
 //! ```text
-//! exec*, posix_spawn* -- a program with a sanitizer ------> without this library        target.rs
+//! exec*, posix_spawn* -- a sanitizer's program, or musl's -> without this library       target.rs
 //!                     |- environment with nothing of ours -> LD_PRELOAD and HIGHWATER_* added
 //!                     \- any other ------------------------> as it is
 //! ```

@@ -1,18 +1,33 @@
-//! Recognises programs built with a sanitizer, which start without this library.
+//! Recognises programs that start without this library: a sanitizer's, and musl's.
 //!
 //! A sanitizer has a malloc of its own, detects errors by the memory around its blocks, must be the
-//! first library, and relies on fixed addresses. `highwater run` refuses such programs; a served
-//! program starts them without the library. The file's headers are checked before exec, because the
-//! sanitizer would end the program before any function of this library runs.
+//! first library, and relies on fixed addresses. musl's dynamic linker loads this library, too, but
+//! has not all functions of the GNU C library that it needs. `highwater run` refuses such programs;
+//! a served program starts them without the library. The file's headers are checked before exec,
+//! because the program would end before any function of this library runs.
 //!
 //! As in exec.rs, nothing is allocated. A file that cannot be read, or that must be searched for,
-//! counts as built without a sanitizer.
+//! counts as any other program.
 
 use crate::descriptors;
 use libc::{Elf64_Ehdr, Elf64_Phdr, c_char};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CStr;
+
+/// Why a program starts without this library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// It is built with the sanitizer of this name.
+    Sanitizer(&'static str),
+    /// It is linked with musl.
+    Musl,
+}
+
+/// How the names of musl's dynamic linkers begin.
+const MUSL: &[u8] = b"ld-musl";
+/// Bytes of the dynamic linker's path that are read.
+const LINKER_BYTES: usize = 512;
 
 /// Libraries of sanitizers, by prefix of their name, and the sanitizer.
 const SANITIZERS: [(&[u8], &str); 8] = [
@@ -35,13 +50,17 @@ const DT_STRTAB: u64 = 5;
 /// Bytes of headers, and of the dynamic section, that are read.
 const HEAD_BYTES: usize = 4096;
 
-/// The sanitizer that a program was built with.
+/// Why a program has to start without this library; `None`: it does not.
 ///
 /// # Safety
 /// `path` is a string.
-pub(crate) unsafe fn sanitizer(path: *const c_char) -> Option<&'static str> {
+pub(crate) unsafe fn reason(path: *const c_char) -> Option<Reason> {
     // SAFETY: as the caller says.
     let path = unsafe { CStr::from_ptr(path) };
+    if is_of_musl(path.to_bytes()) {
+        // Its dynamic linker, as a program: it loads the program that its first argument names.
+        return Some(Reason::Musl);
+    }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
     let found = of_file(file.as_fd());
@@ -50,7 +69,12 @@ pub(crate) unsafe fn sanitizer(path: *const c_char) -> Option<&'static str> {
     found
 }
 
-fn of_file(file: BorrowedFd<'_>) -> Option<&'static str> {
+/// Whether a path is that of musl's dynamic linker.
+fn is_of_musl(path: &[u8]) -> bool {
+    path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(MUSL))
+}
+
+fn of_file(file: BorrowedFd<'_>) -> Option<Reason> {
     let mut buffer = [0; HEAD_BYTES];
     let head = read(file, 0, &mut buffer)?;
     let header: Elf64_Ehdr = at(head, 0)?;
@@ -60,6 +84,28 @@ fn of_file(file: BorrowedFd<'_>) -> Option<&'static str> {
     let segments = (0..usize::from(header.e_phnum)).map_while(|index| {
         at::<Elf64_Phdr>(head, header.e_phoff as usize + index * size_of::<Elf64_Phdr>())
     });
+    match linker_is_of_musl(file, segments.clone()) {
+        Some(true) => Some(Reason::Musl),
+        _ => sanitizer(file, segments).map(Reason::Sanitizer),
+    }
+}
+
+/// Whether the dynamic linker that a program names is musl's.
+fn linker_is_of_musl(
+    file: BorrowedFd<'_>,
+    mut segments: impl Iterator<Item = Elf64_Phdr>,
+) -> Option<bool> {
+    let mut buffer = [0; LINKER_BYTES];
+    let linker = segments.find(|segment| segment.p_type == libc::PT_INTERP)?;
+    let path = read(file, linker.p_offset, &mut buffer)?;
+    Some(is_of_musl(CStr::from_bytes_until_nul(path).ok()?.to_bytes()))
+}
+
+/// The sanitizer whose library a program needs.
+fn sanitizer(
+    file: BorrowedFd<'_>,
+    segments: impl Iterator<Item = Elf64_Phdr> + Clone,
+) -> Option<&'static str> {
     let mut buffer = [0; HEAD_BYTES];
     let dynamic = segments.clone().find(|segment| segment.p_type == libc::PT_DYNAMIC)?;
     let dynamic = read(file, dynamic.p_offset, &mut buffer)?;
@@ -69,7 +115,7 @@ fn of_file(file: BorrowedFd<'_>) -> Option<&'static str> {
     let holds = |segment: &Elf64_Phdr| {
         segment.p_type == libc::PT_LOAD && names.wrapping_sub(segment.p_vaddr) < segment.p_filesz
     };
-    let segment = segments.clone().find(holds)?;
+    let segment = segments.into_iter().find(holds)?;
     let names = names - segment.p_vaddr + segment.p_offset;
     let needed = entries.filter(|[tag, _]| *tag == DT_NEEDED);
     needed.into_iter().find_map(|[_, name]| {
@@ -105,10 +151,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_programs_have_no_sanitizer() {
+    fn other_programs_have_no_reason() {
         for path in [c"/proc/self/exe", c"/bin/sh", c"/etc/passwd", c"/", c"/nonexistent"] {
             // SAFETY: a string.
-            assert_eq!(unsafe { sanitizer(path.as_ptr()) }, None, "{path:?}");
+            assert_eq!(unsafe { reason(path.as_ptr()) }, None, "{path:?}");
         }
     }
 
@@ -150,9 +196,35 @@ mod tests {
             let path = dir.path().join("program");
             std::fs::write(&path, needing(library)).unwrap();
             let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+            let expected = expected.map(Reason::Sanitizer);
             // SAFETY: a string.
-            assert_eq!(unsafe { sanitizer(path.as_ptr()) }, expected, "{library}");
+            assert_eq!(unsafe { reason(path.as_ptr()) }, expected, "{library}");
         }
+    }
+
+    #[test]
+    fn musl_is_known_by_the_name_of_the_dynamic_linker() {
+        let dir = tempfile::tempdir().unwrap();
+        for (linker, expected) in [
+            ("/lib/ld-musl-x86_64.so.1", Some(Reason::Musl)),
+            ("ld-musl-aarch64.so.1", Some(Reason::Musl)),
+            ("/opt/ld-musl/ld-linux-x86-64.so.2", None),
+            ("", None),
+        ] {
+            // The dynamic linker's path in place of the dynamic section.
+            let mut bytes = needing("");
+            bytes[120..124].copy_from_slice(&libc::PT_INTERP.to_le_bytes());
+            bytes[0x200..0x300].fill(0);
+            bytes[0x200..0x200 + linker.len()].copy_from_slice(linker.as_bytes());
+            let path = dir.path().join("program");
+            std::fs::write(&path, bytes).unwrap();
+            let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+            // SAFETY: a string.
+            assert_eq!(unsafe { reason(path.as_ptr()) }, expected, "{linker}");
+        }
+        // SAFETY: a string.
+        let itself = unsafe { reason(c"/nonexistent/ld-musl-x86_64.so.1".as_ptr()) };
+        assert_eq!(itself, Some(Reason::Musl));
     }
 
     #[test]
@@ -164,7 +236,7 @@ mod tests {
             std::fs::write(&path, &bytes[..len]).unwrap();
             let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
             // SAFETY: a string.
-            assert_eq!(unsafe { sanitizer(path.as_ptr()) }, None, "{len} bytes");
+            assert_eq!(unsafe { reason(path.as_ptr()) }, None, "{len} bytes");
         }
     }
 }

@@ -192,3 +192,43 @@ fn programs_with_sanitizers_are_not_served() {
         assert_eq!(run.errors.lines().count(), 2, "{}", run.errors);
     }
 }
+
+/// musl's dynamic linker loads the library as well, and ended the program: it has not all functions
+/// that the library needs. Here it is a link to that of the GNU C library.
+#[test]
+fn children_that_are_linked_with_musl_run_unserved() {
+    let place = Place::beside_others();
+    let (linker, starter) = (place.path("ld-musl-x86_64.so.1"), place.path("starter"));
+    let own = match cfg!(target_arch = "aarch64") {
+        true => "/lib/ld-linux-aarch64.so.1",
+        false => "/lib64/ld-linux-x86-64.so.2",
+    };
+    std::os::unix::fs::symlink(own, &linker).expect("a link");
+    let source = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+                  int main(void) { char *p = malloc(4 << 20); memset(p, 1, 4 << 20);\n\
+                  printf(\"%d [%s]\\n\", p[77], getenv(\"LD_PRELOAD\")); free(p); }\n";
+    let path = place.path("musl");
+    compile(source, &path, &["-O1", &format!("-Wl,--dynamic-linker={}", linker.display())]);
+    let source = "#include <spawn.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+                  extern char **environ;\n\
+                  int main(int count, char **line) { pid_t child; (void)count;\n\
+                  if (posix_spawn(&child, line[1], 0, 0, line + 1, environ)) return 1;\n\
+                  waitpid(child, 0, 0);\n\
+                  if ((child = vfork()) == 0) { execv(line[1], line + 1); _exit(1); }\n\
+                  waitpid(child, 0, 0); return 0; }\n";
+    compile(source, &starter, &["-O1"]);
+    let path = path.display().to_string();
+    let limits = Limits::of(12 * MIB);
+    let refused = place.run_within(&limits, &program(&path, &[]));
+    assert_eq!(refused.status.code(), Some(2), "{}", refused.errors);
+    assert!(refused.errors.contains(&format!("'{path}' is linked with musl")));
+    let line = format!(
+        "highwater: '{path}' is linked with musl, and not with the GNU C library: \
+                        it is not paged\n"
+    );
+    let script = format!("{path}; {path}");
+    for outer in [program("sh", &["-c", &script]), program(starter, &[&path])] {
+        let run = place.run_within(&limits, &outer).expect_success("musl");
+        assert_eq!((run.text(), run.errors), ("1 []\n1 []\n".to_owned(), line.repeat(2)));
+    }
+}
