@@ -5,6 +5,7 @@
 use crate::environment::{self, PREFIX, PRELOAD, Variables};
 use crate::target::{self, Reason};
 use libc::c_char;
+use rustix::fs::{Access, access};
 use std::ffi::CStr;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -16,30 +17,41 @@ pub(crate) type Strings = *const *const c_char;
 
 /// Maximum number of strings of a new environment, or of gathered arguments.
 pub(crate) const STRINGS_MAX: usize = 512;
-/// Maximum length of LD_PRELOAD with the program's other libraries.
-const PRELOAD_MAX: usize = 1024;
+/// Maximum length of LD_PRELOAD with the program's other libraries, and of a path that is found.
+const TEXT_MAX: usize = 1024;
+
+/// How a program to execute is named.
+#[derive(Clone, Copy)]
+pub(crate) enum Named {
+    /// By the path of its file.
+    Path(*const c_char),
+    /// As for a shell: a name without a slash is searched for in the directories of PATH.
+    Name(*const c_char),
+    /// By a descriptor.
+    File,
+}
 
 /// Memory for a new environment.
 struct Scratch {
     strings: [*const c_char; STRINGS_MAX],
-    preload: [u8; PRELOAD_MAX],
+    preload: [u8; TEXT_MAX],
 }
 
-/// Calls `act` with the environment for a child. `program`: path of its file, or null.
+/// Calls `act` with the environment for a child.
 ///
 /// # Safety
-/// `program` is a string or null, `environment` is null or an environment.
+/// `program` has a string or null, `environment` is null or an environment.
 pub(crate) unsafe fn completed<R>(
-    program: *const c_char,
+    program: Named,
     environment: Strings,
     act: impl FnOnce(Strings) -> R,
 ) -> R {
     let Some(variables) = environment::variables() else { return act(environment) };
     // SAFETY: as the caller says.
     unsafe {
-        if let Some(reason) = reason(program) {
+        if let Some((name, reason)) = reason(program) {
             return without_us(environment, variables, |without| {
-                say(program, reason);
+                say(name, reason);
                 act(without)
             });
         }
@@ -51,25 +63,38 @@ pub(crate) unsafe fn completed<R>(
     }
 }
 
-/// Why a program that is named by its path has to start without this library.
+/// Why a program has to start without this library, with what it is named by.
 ///
 /// # Safety
-/// `program` is a string or null.
-unsafe fn reason(program: *const c_char) -> Option<Reason> {
+/// As for [`completed`].
+unsafe fn reason<'a>(program: Named) -> Option<(&'a CStr, Reason)> {
+    let (Named::Path(name) | Named::Name(name)) = program else { return None };
     // SAFETY: as the caller says.
-    unsafe {
-        let is_path = !program.is_null() && CStr::from_ptr(program).to_bytes().contains(&b'/');
-        is_path.then(|| target::reason(program)).flatten()
+    let name = unsafe { name.as_ref().map(|name| CStr::from_ptr(name))? };
+    let is_path = matches!(program, Named::Path(_)) || name.to_bytes().contains(&b'/');
+    let found = if is_path { target::reason(name) } else { of_searched(name.to_bytes()) };
+    found.map(|reason| (name, reason))
+}
+
+/// [`target::reason`], for a program in the directories of PATH.
+fn of_searched(name: &[u8]) -> Option<Reason> {
+    // SAFETY: the value is a string, which the C library's search reads, too.
+    let directories = unsafe { libc::getenv(c"PATH".as_ptr()).as_ref() }?;
+    // SAFETY: as above.
+    let directories = unsafe { CStr::from_ptr(directories) }.to_bytes();
+    let mut buffer = [0; TEXT_MAX];
+    for directory in directories.split(|byte| *byte == b':') {
+        let directory = if directory.is_empty() { b"." } else { directory };
+        let Some(path) = join(&mut buffer, directory, b'/', name) else { continue };
+        if access(path, Access::EXEC_OK).is_ok() {
+            return target::reason(path);
+        }
     }
+    None
 }
 
 /// Writes a line, without allocating.
-///
-/// # Safety
-/// `program` is a string.
-unsafe fn say(program: *const c_char, reason: Reason) {
-    // SAFETY: as the caller says.
-    let program = unsafe { CStr::from_ptr(program) };
+fn say(program: &CStr, reason: Reason) {
     let [is, with, because] = match reason {
         Reason::Sanitizer(name) => ["built with ", name, ", which has a malloc of its own"],
         Reason::Musl => ["linked with ", "musl", ", and not with the GNU C library"],
@@ -101,7 +126,7 @@ unsafe fn without_us<R>(
     act: impl FnOnce(Strings) -> R,
 ) -> R {
     let mut all = [ptr::null(); STRINGS_MAX];
-    let mut preload = [0; PRELOAD_MAX];
+    let mut preload = [0; TEXT_MAX];
     // SAFETY: as the caller says.
     for (at, entry) in unsafe { strings(environment) }.enumerate() {
         if at + 1 == STRINGS_MAX {
@@ -119,7 +144,7 @@ unsafe fn without_us<R>(
 fn leave_out<'a>(
     libraries: &[u8],
     library: &[u8],
-    buffer: &'a mut [u8; PRELOAD_MAX],
+    buffer: &'a mut [u8; TEXT_MAX],
 ) -> Option<&'a CStr> {
     let mut end = 0;
     let mut add = |bytes: &[u8]| {
@@ -194,20 +219,27 @@ unsafe fn with_ours<R>(
     }
     scratch.strings[at] = match theirs.filter(|libraries| !libraries.is_empty()) {
         None => variables.preload.as_ptr(),
-        Some(theirs) => match join(&mut scratch.preload, variables.preload.as_bytes(), theirs) {
-            Some(joined) => joined.as_ptr(),
-            None => return act(environment),
-        },
+        Some(theirs) => {
+            match join(&mut scratch.preload, variables.preload.as_bytes(), b':', theirs) {
+                Some(joined) => joined.as_ptr(),
+                None => return act(environment),
+            }
+        }
     };
     act(scratch.strings.as_ptr())
 }
 
-/// `ours:theirs`, if the buffer has room.
-fn join<'a>(buffer: &'a mut [u8; PRELOAD_MAX], ours: &[u8], theirs: &[u8]) -> Option<&'a CStr> {
-    let end = ours.len() + 1 + theirs.len();
-    buffer.get_mut(..ours.len())?.copy_from_slice(ours);
-    *buffer.get_mut(ours.len())? = b':';
-    buffer.get_mut(ours.len() + 1..end)?.copy_from_slice(theirs);
+/// Two texts with a byte between them, if the buffer has room.
+fn join<'a>(
+    buffer: &'a mut [u8; TEXT_MAX],
+    first: &[u8],
+    between: u8,
+    second: &[u8],
+) -> Option<&'a CStr> {
+    let end = first.len() + 1 + second.len();
+    buffer.get_mut(..first.len())?.copy_from_slice(first);
+    *buffer.get_mut(first.len())? = between;
+    buffer.get_mut(first.len() + 1..end)?.copy_from_slice(second);
     *buffer.get_mut(end)? = 0;
     CStr::from_bytes_until_nul(buffer).ok()
 }
@@ -237,18 +269,18 @@ mod tests {
 
     #[test]
     fn other_libraries_stay_where_this_one_is_left_out() {
-        let mut buffer = [0; PRELOAD_MAX];
+        let mut buffer = [0; TEXT_MAX];
         let mut left =
             |libraries: &[u8]| leave_out(libraries, b"/hw.so", &mut buffer).map(CStr::to_owned);
         assert_eq!(left(b"a.so:/hw.so b.so").as_deref(), Some(c"LD_PRELOAD=a.so:b.so:"));
         assert_eq!(left(b"/hw.so").as_deref(), Some(c"LD_PRELOAD="));
-        assert_eq!(left(&[b'x'; PRELOAD_MAX]), None);
+        assert_eq!(left(&[b'x'; TEXT_MAX]), None);
     }
 
     #[test]
     fn what_there_is_no_room_for_stays_as_it_is() {
         assert_eq!(after(&[c"A=1"; STRINGS_MAX]), ["A=1"; STRINGS_MAX]);
-        let long = std::ffi::CString::new(format!("LD_PRELOAD={}", "x".repeat(PRELOAD_MAX)));
+        let long = std::ffi::CString::new(format!("LD_PRELOAD={}", "x".repeat(TEXT_MAX)));
         let long = long.unwrap();
         assert_eq!(after(&[&long]), [long.to_str().unwrap()]);
     }

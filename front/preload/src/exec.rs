@@ -13,7 +13,7 @@
 //! handlers. So they neither allocate nor lock; what they add lies on the stack or in memory that
 //! never changes. system and popen are not wrapped: they pass the environment on unchanged.
 
-use crate::child_environment::{STRINGS_MAX, Strings, completed};
+use crate::child_environment::{Named, STRINGS_MAX, Strings, completed};
 use crate::errno::set_errno;
 use crate::{gate, limits};
 use libc::{c_char, c_int, c_void, pid_t};
@@ -142,7 +142,7 @@ unsafe extern "C" fn execve(
     failed(leaving(path, arguments, environment, |path, arguments, environment| {
         call_next!(
             EXECVE as ExecFn,
-            path,
+            Named::Path(path),
             environment,
             |all| (path, arguments, all),
             fail(libc::ENOSYS)
@@ -163,7 +163,7 @@ unsafe extern "C" fn execvpe(
     failed(leaving(file, arguments, environment, |file, arguments, environment| {
         call_next!(
             EXECVPE as ExecFn,
-            file,
+            Named::Name(file),
             environment,
             |all| (file, arguments, all),
             fail(libc::ENOSYS)
@@ -180,7 +180,7 @@ unsafe extern "C" fn fexecve(file: c_int, arguments: Strings, environment: Strin
     failed(leaving(ptr::null(), arguments, environment, |_, arguments, environment| {
         call_next!(
             FEXECVE as FExecFn,
-            ptr::null(),
+            Named::File,
             environment,
             |all| (file, arguments, all),
             fail(libc::ENOSYS)
@@ -203,7 +203,7 @@ unsafe extern "C" fn execveat(
     failed(leaving(path, arguments, environment, |path, arguments, environment| {
         call_next!(
             EXECVEAT as ExecAtFn,
-            ptr::null(),
+            Named::File,
             environment,
             |all| (dir, path, arguments, all, flags),
             fail(libc::ENOSYS)
@@ -218,7 +218,7 @@ unsafe extern "C" fn execveat(
 unsafe fn spawn(
     next_spawn: &AtomicUsize,
     pid: *mut pid_t,
-    program: *const c_char,
+    (program, named): (*const c_char, fn(*const c_char) -> Named),
     actions: *const c_void,
     attributes: *const c_void,
     [arguments, environment]: [Strings; 2],
@@ -234,7 +234,7 @@ unsafe fn spawn(
     let error = outside(program, arguments, environment, |program, arguments, environment| {
         call_next!(
             next_spawn as SpawnFn,
-            program,
+            named(program),
             environment,
             |all| (&raw mut child, program, actions, attributes, arguments, all),
             libc::ENOSYS
@@ -261,7 +261,9 @@ unsafe extern "C" fn posix_spawn(
     environment: Strings,
 ) -> c_int {
     // SAFETY: as the caller says.
-    unsafe { spawn(&SPAWN, pid, path, actions, attributes, [arguments, environment]) }
+    unsafe {
+        spawn(&SPAWN, pid, (path, Named::Path), actions, attributes, [arguments, environment])
+    }
 }
 
 /// posix_spawnp(3).
@@ -278,7 +280,9 @@ unsafe extern "C" fn posix_spawnp(
     environment: Strings,
 ) -> c_int {
     // SAFETY: as the caller says.
-    unsafe { spawn(&SPAWNP, pid, file, actions, attributes, [arguments, environment]) }
+    unsafe {
+        spawn(&SPAWNP, pid, (file, Named::Name), actions, attributes, [arguments, environment])
+    }
 }
 
 unsafe extern "C" {

@@ -6,11 +6,10 @@
 //! a served program starts them without the library. The file's headers are checked before exec,
 //! because the program would end before any function of this library runs.
 //!
-//! As in exec.rs, nothing is allocated. A file that cannot be read, or that must be searched for,
-//! counts as any other program.
+//! As in exec.rs, nothing is allocated. A file that cannot be read counts as any other program.
 
 use crate::descriptors;
-use libc::{Elf64_Ehdr, Elf64_Phdr, c_char};
+use libc::{Elf64_Ehdr, Elf64_Phdr};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CStr;
@@ -50,13 +49,8 @@ const DT_STRTAB: u64 = 5;
 /// Bytes of headers, and of the dynamic section, that are read.
 const HEAD_BYTES: usize = 4096;
 
-/// Why a program has to start without this library; `None`: it does not.
-///
-/// # Safety
-/// `path` is a string.
-pub(crate) unsafe fn reason(path: *const c_char) -> Option<Reason> {
-    // SAFETY: as the caller says.
-    let path = unsafe { CStr::from_ptr(path) };
+/// Why the program at a path has to start without this library; `None`: it does not.
+pub(crate) fn reason(path: &CStr) -> Option<Reason> {
     if is_of_musl(path.to_bytes()) {
         // Its dynamic linker, as a program: it loads the program that its first argument names.
         return Some(Reason::Musl);
@@ -153,8 +147,7 @@ mod tests {
     #[test]
     fn other_programs_have_no_reason() {
         for path in [c"/proc/self/exe", c"/bin/sh", c"/etc/passwd", c"/", c"/nonexistent"] {
-            // SAFETY: a string.
-            assert_eq!(unsafe { reason(path.as_ptr()) }, None, "{path:?}");
+            assert_eq!(reason(path), None, "{path:?}");
         }
     }
 
@@ -197,8 +190,7 @@ mod tests {
             std::fs::write(&path, needing(library)).unwrap();
             let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
             let expected = expected.map(Reason::Sanitizer);
-            // SAFETY: a string.
-            assert_eq!(unsafe { reason(path.as_ptr()) }, expected, "{library}");
+            assert_eq!(reason(&path), expected, "{library}");
         }
     }
 
@@ -219,11 +211,9 @@ mod tests {
             let path = dir.path().join("program");
             std::fs::write(&path, bytes).unwrap();
             let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-            // SAFETY: a string.
-            assert_eq!(unsafe { reason(path.as_ptr()) }, expected, "{linker}");
+            assert_eq!(reason(&path), expected, "{linker}");
         }
-        // SAFETY: a string.
-        let itself = unsafe { reason(c"/nonexistent/ld-musl-x86_64.so.1".as_ptr()) };
+        let itself = reason(c"/nonexistent/ld-musl-x86_64.so.1");
         assert_eq!(itself, Some(Reason::Musl));
     }
 
@@ -235,8 +225,7 @@ mod tests {
             let path = dir.path().join("cut");
             std::fs::write(&path, &bytes[..len]).unwrap();
             let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-            // SAFETY: a string.
-            assert_eq!(unsafe { reason(path.as_ptr()) }, None, "{len} bytes");
+            assert_eq!(reason(&path), None, "{len} bytes");
         }
     }
 }

@@ -231,4 +231,9 @@ fn children_that_are_linked_with_musl_run_unserved() {
         let run = place.run_within(&limits, &outer).expect_success("musl");
         assert_eq!((run.text(), run.errors), ("1 []\n1 []\n".to_owned(), line.repeat(2)));
     }
+    // By execvp, which searches.
+    let directories = format!("PATH=/nonexistent:{}:/usr/bin", place.path("").display());
+    let by_name = program("env", &[&directories, "musl"]);
+    let run = place.run_within(&limits, &by_name).expect_success("by name");
+    assert_eq!((run.text(), run.errors), ("1 []\n".to_owned(), line.replace(&path, "musl")));
 }
