@@ -11,7 +11,9 @@
 //! dynamic loader's thread-local blocks). So the manager starts while no thread can hold these
 //! locks. All other processes are served from their first request on.
 
-use crate::{caller, code, environment, exec, fork, gate, helper, malloc, pinning, start};
+use crate::{
+    caller, code, environment, exec, fork, gate, helper, malloc, paged_stack, pinning, start,
+};
 use libc::{c_char, c_int, c_void};
 use std::mem;
 
@@ -31,6 +33,7 @@ unsafe extern "C" fn loaded(_: c_int, _: *const *const c_char, environment: *con
     // A failed lookup of a name allocates, perhaps from a malloc that maps pages.
     start::put_off();
     code::learn();
+    paged_stack::learn();
     caller::learn();
     helper::learn();
     exec::learn();

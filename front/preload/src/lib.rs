@@ -70,6 +70,7 @@ mod native;
 mod next;
 #[cfg(not(target_arch = "x86_64"))]
 mod no_gate;
+mod paged_stack;
 mod pinning;
 mod pins;
 mod process;

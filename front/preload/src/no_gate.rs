@@ -37,6 +37,11 @@ pub(crate) fn may_be_restricted() -> bool {
     false
 }
 
+/// Whether a page is writable is not known: none is touched ahead.
+pub(crate) fn is_writable(_: usize) -> bool {
+    false
+}
+
 pub(crate) fn is_on() -> bool {
     false
 }

@@ -1,15 +1,16 @@
 //! Blocks signals while a thread of the program is inside the manager.
 //!
 //! A signal handler may touch paged memory. If its thread had locked the regions, or the entry of
-//! that page, the fault would wait for the thread that faults. For the same reason the stack is
-//! touched first: a coroutine's stack may be in paged memory. With the gate SIGBUS and SIGSYS are
-//! never blocked (gate/mask.rs); a fault meanwhile is served by the helper (gate/bus.rs).
+//! that page, the fault would wait for the thread that faults. For the same reason the stack that
+//! is needed is touched before any lock is taken: a coroutine's stack may be in paged memory. With
+//! the gate SIGBUS and SIGSYS are never blocked (gate/mask.rs); a fault meanwhile is served by the
+//! helper (gate/bus.rs).
 
 use crate::gate;
-use highwater_units::PAGE_SIZE;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::OnceLock;
 
 thread_local! {
     /// How many [`Blocked`] this thread has.
@@ -33,8 +34,18 @@ enum Before {
 impl Blocked {
     /// Blocks all signals of this thread. Costs two system calls, one of them in drop.
     pub(crate) fn now() -> Blocked {
-        touch_stack();
         BLOCKED.set(BLOCKED.get() + 1);
+        let blocked = Blocked::all();
+        // Only the first one: a later one may come with the regions' lock held.
+        if BLOCKED.get() == 1
+            && let Some((stacks, here)) = paged_stack()
+        {
+            (stacks.touch_below)(here);
+        }
+        blocked
+    }
+
+    fn all() -> Blocked {
         if gate::is_on() {
             return Blocked(Before::OfGate(gate::exchange_mask(u64::MAX)));
         }
@@ -49,17 +60,35 @@ impl Blocked {
     }
 }
 
-/// Maximum stack of the library while it holds a lock.
-const STACK_BYTES: usize = 8 << 10;
-
-/// Touches the stack that the library needs while it holds a lock.
-#[inline(never)]
+/// Makes the stack present that the library needs while it holds a lock, if it is paged.
+#[inline]
 pub(crate) fn touch_stack() {
-    let mut stack = MaybeUninit::<[u8; STACK_BYTES]>::uninit();
-    for at in (0..STACK_BYTES).step_by(PAGE_SIZE) {
-        // SAFETY: a byte of the array, which is not read.
-        unsafe { stack.as_mut_ptr().cast::<u8>().add(at).write_volatile(0) };
+    if paged_stack().is_some() {
+        drop(Blocked::now());
     }
+}
+
+/// How stacks in paged memory are recognised, and made present.
+pub(crate) struct Stacks {
+    /// Whether an address is in paged memory.
+    pub(crate) hold: fn(usize) -> bool,
+    /// Touches what the library needs below an address. Signals are blocked.
+    pub(crate) touch_below: fn(usize),
+}
+
+static STACKS: OnceLock<Stacks> = OnceLock::new();
+
+/// From now on stacks are touched before a lock is taken.
+pub(crate) fn touch(stacks: Stacks) {
+    let _ = STACKS.set(stacks);
+}
+
+/// An address on this stack, if it is paged.
+#[inline(always)]
+fn paged_stack() -> Option<(&'static Stacks, usize)> {
+    let here = 0_u8;
+    let here = (&raw const here).addr();
+    STACKS.get().filter(|stacks| (stacks.hold)(here)).map(|stacks| (stacks, here))
 }
 
 impl Drop for Blocked {

@@ -49,6 +49,12 @@ fn calls_run_on_the_threads_own_stack_and_keep_registers() {
     compare_in_all_modes("own_stack");
 }
 
+/// Regression: a thread waited for ever for a new page of its stack, with the regions locked.
+#[test]
+fn a_new_page_of_a_paged_stack_is_served() {
+    compare_in_all_modes("new_stack");
+}
+
 /// SIGBUS of the program's own, children without descriptors, filters, blocked signals.
 #[test]
 fn threads_serve_their_own_faults() {

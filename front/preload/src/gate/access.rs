@@ -8,6 +8,7 @@
 
 use super::mask::{Mask, without};
 use super::{known, page};
+use crate::errno::{errno, set_errno};
 use crate::process::{self, SPACE};
 use crate::regions::Use;
 use highwater_mm::Range;
@@ -80,6 +81,24 @@ pub(super) fn accessible(address: usize, len: usize, access: Access) -> usize {
     };
     let bad = (first..last).step_by(PAGE_SIZE).find(|page| !may(page));
     bad.map_or(len, |bad| bad.saturating_sub(address))
+}
+
+/// Whether a page in use is writable, or missing: whether a store would be served. Takes no lock.
+pub(crate) fn is_writable(page: usize) -> bool {
+    let error = match super::is_on() {
+        true => Access::Write.populate(page, page + PAGE_SIZE),
+        false => {
+            let before = errno();
+            // SAFETY: populating changes no contents. Not by the function, which is this library's.
+            let made = unsafe {
+                libc::syscall(libc::SYS_madvise, page, PAGE_SIZE, libc::MADV_POPULATE_WRITE)
+            };
+            let error = if made == 0 { 0 } else { errno() };
+            set_errno(before);
+            error
+        }
+    };
+    matches!(error, 0 | libc::EFAULT)
 }
 
 /// Copies bytes that the program has at `from`; returns how many could be read.

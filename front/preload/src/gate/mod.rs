@@ -58,6 +58,7 @@ use highwater_units::PAGE_SIZE;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::io;
 
+pub(crate) use access::is_writable;
 pub(crate) use bus::may_be_restricted;
 pub(crate) use exec::with_copies;
 pub(crate) use mask::exchange as exchange_mask;
