@@ -15,6 +15,7 @@
 //! lose a change made between the two, some microseconds.
 
 use crate::forking;
+use crate::signals::Blocked;
 use highwater_session::Code;
 use highwater_units::{Bytes, PAGE_SIZE};
 use std::sync::OnceLock;
@@ -42,6 +43,8 @@ pub(crate) fn learn() {
 pub(crate) fn note_change(address: usize, len: usize) {
     let is_code = || CODE.get().is_some_and(|code| code.contains(address, len));
     if !IS_CHANGED.load(Relaxed) && is_code() {
+        // A handler of a signal may fork.
+        let _blocked = Blocked::now();
         forking::begin();
         IS_CHANGED.store(true, Relaxed);
         forking::end();

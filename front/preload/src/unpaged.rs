@@ -174,14 +174,14 @@ impl Unpaged {
 
     /// Unmaps code if that is due.
     fn unmap_code(&self, passed: Duration, resident: i64) {
-        let Some(share) = self.share.as_ref().filter(|share| share.is_of_everything()) else {
+        let Some(share) = self.share.as_ref().filter(|share| share.counts_everything()) else {
             return;
         };
-        let mut code = lock(&self.code);
-        if code.is_due(passed, resident, share.left()) {
+        if lock(&self.code).is_due(passed, resident, share.left()) {
+            // Without the lock: it may wait for a fork, which the balancer must not.
             let unmapped = code::unmap();
             self.code_unmapped.fetch_add(unmapped.0, Relaxed);
-            code.note(resident, unmapped);
+            lock(&self.code).note(resident, unmapped);
         }
     }
 

@@ -93,7 +93,7 @@ impl Code {
             let end = pages.end;
             pages.clone().step_by(PAGES_MAX).map(move |first| first..end.min(first + PAGES_MAX))
         });
-        Bytes::of_pages(chunks.map(|pages| unmap(&pagemap, pages)).sum::<usize>() as u64)
+        Bytes::of_pages(chunks.map(|pages| unmap_pages(&pagemap, pages)).sum::<usize>() as u64)
     }
 
     fn segments(&self) -> impl Iterator<Item = &Range<usize>> {
@@ -131,7 +131,7 @@ unsafe extern "C" fn add_object(object: *mut dl_phdr_info, _: size_t, code: *mut
 }
 
 /// Unmaps those of at most [`PAGES_MAX`] pages that are pages of the file; returns their number.
-fn unmap(pagemap: &File, pages: Range<usize>) -> usize {
+fn unmap_pages(pagemap: &File, pages: Range<usize>) -> usize {
     let mut words = [0; 8 * PAGES_MAX];
     let Some(words) = words.get_mut(..8 * pages.len()) else { return 0 };
     if pagemap.read_exact_at(words, 8 * pages.start as u64).is_err() {

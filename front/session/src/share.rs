@@ -171,8 +171,8 @@ impl Share {
         self.entry().granted()
     }
 
-    /// Whether what cannot be paged counts, too.
-    pub fn is_of_everything(&self) -> bool {
+    /// Whether memory that cannot be paged counts, too.
+    pub fn counts_everything(&self) -> bool {
         self.budget.scope() == Scope::Everything
     }
 

@@ -126,12 +126,14 @@ const LIMIT: u64 = 4096;
 /// for that to the hard limit.
 pub(super) fn raise_limit() {
     let now = getrlimit(Resource::Nofile);
-    let is_least = |limit: Option<u64>| limit.is_none_or(|limit| limit >= LIMIT);
-    let hard = if is_least(now.maximum) { now.maximum } else { Some(LIMIT) };
-    let raised = Rlimit { current: Some(LIMIT), maximum: hard };
-    if !is_least(now.current) && setrlimit(Resource::Nofile, raised).is_err() {
+    let raise = |maximum: Option<u64>| {
+        let current = Some(maximum.map_or(LIMIT, |most| most.min(LIMIT)));
+        setrlimit(Resource::Nofile, Rlimit { current, maximum })
+    };
+    let is_low = now.current.is_some_and(|limit| limit < LIMIT);
+    if is_low && raise(now.maximum.map(|most| most.max(LIMIT))).is_err() {
         // If that fails, too, the limit stays.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
+        let _ = raise(now.maximum);
     }
 }
 
