@@ -3,7 +3,7 @@
 //! ```text
 //! library loaded      learn: segments of the program and its libraries that are not written to
 //! "report" thread     Unmapping: memory is short, and code may have come back --> unmap
-//!                     for a second, what has gone counts: what is in use comes back
+//!                     unmapped code counts for one more second: what is in use comes back
 //! mprotect, mmap, ... note_change: the program is about to change its code, and it stays mapped
 //! ```
 //! Programs use most of their code once: node has 42 MiB mapped after its start, and uses 5. The
@@ -22,11 +22,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What is worth a look, and what is hardly left when memory is short.
+/// Memory is short if less is left. Code is unmapped only if as much was mapped since last time.
 const MANY: u64 = 1 << 20;
 
-/// Pause between looks. What is in use comes back 16 pages a fault, in a microsecond or two: code
-/// of 40 MiB takes a thousandth of a CPU.
+/// Pause after code was unmapped. A fault maps 16 pages of code again in a microsecond or two, so
+/// 40 MiB that are all in use cost a thousandth of a CPU.
 const PAUSE: Duration = Duration::from_secs(1);
 
 static CODE: OnceLock<Code> = OnceLock::new();
@@ -63,7 +63,7 @@ pub(crate) fn unmap() -> Bytes {
 /// Decides when to unmap code.
 #[derive(Debug, Default)]
 pub(crate) struct Unmapping {
-    /// Time until the next look.
+    /// Time for which code stays as it is.
     pause: Duration,
     /// Bytes besides what is counted elsewhere, before the last time and after it.
     before: i64,
@@ -79,8 +79,8 @@ impl Unmapping {
         self.pause.is_zero() && is_short && resident - self.after >= MANY.cast_signed()
     }
 
-    /// Bytes that may come back, if so many were `resident` when that was looked up. What is in use
-    /// does within the pause: if other pages took its place, the process would have too many.
+    /// Bytes that the last look, which found `resident` bytes, misses because they were unmapped.
+    /// They count until the pause ends: code in use is mapped again by then, and needs its memory.
     pub(crate) fn returning(&self, resident: i64) -> u64 {
         let gone = (self.before - resident).max(0).cast_unsigned();
         if self.pause.is_zero() { 0 } else { gone }

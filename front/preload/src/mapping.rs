@@ -127,10 +127,12 @@ unsafe extern "C" fn mmap(
     offset: off_t,
 ) -> *mut c_void {
     let call = Call { address: address as usize, len, access, flags, fd, offset };
-    if call.is_fixed() {
+    let mapped = if call.is_fixed() {
         code::note_change(call.address, len);
-    }
-    let mapped = if call.is_fixed() { map_at(call) } else { map(call) };
+        map_at(call)
+    } else {
+        map(call)
+    };
     mapped.map_or_else(refuse, |address| address as *mut c_void)
 }
 

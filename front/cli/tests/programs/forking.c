@@ -234,6 +234,19 @@ static uint64_t streams(size_t pages)
     return hash;
 }
 
+/* Forks a child that checks the area, and changes all of it. */
+static void fork_and_change(struct area *area, uint32_t version, const char *where)
+{
+    pid_t child = must_fork();
+    if (child == 0) {
+        area_check(area, where);
+        area_fill(area, 0, area->pages, version);
+        area_check(area, where);
+        _exit(0);
+    }
+    must_finish(child, where);
+}
+
 /* ---- few: the process may open no descriptor more ---- */
 
 static uint64_t few(size_t pages)
@@ -245,14 +258,7 @@ static uint64_t few(size_t pages)
     low = before;
     low.rlim_cur = 3;
     MUST(setrlimit(RLIMIT_NOFILE, &low) == 0);
-    pid_t child = must_fork();
-    if (child == 0) {
-        area_check(&area, "few: the child");
-        area_fill(&area, 0, pages, 2);
-        area_check(&area, "few: the child's");
-        _exit(0);
-    }
-    must_finish(child, "few");
+    fork_and_change(&area, 2, "few: the child");
     MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
     area_check(&area, "few");
     uint64_t hash = area_hash(&area);
@@ -267,16 +273,8 @@ static uint64_t root(size_t pages)
     struct area area = area_map(pages, 5 << 20);
     area_fill(&area, 0, pages, 1);
     MUST(chroot("/usr") == 0 && chdir("/") == 0);
-    for (uint32_t version = 2; version < 4; version++) {
-        pid_t child = must_fork();
-        if (child == 0) {
-            area_check(&area, "root: the child");
-            area_fill(&area, 0, pages, version);
-            area_check(&area, "root: the child's");
-            _exit(0);
-        }
-        must_finish(child, "root");
-    }
+    for (uint32_t version = 2; version < 4; version++)
+        fork_and_change(&area, version, "root: the child");
     area_check(&area, "root");
     uint64_t hash = area_hash(&area);
     area_unmap(&area);
