@@ -3,7 +3,8 @@
  *   limit compressible MIB   fills MIB of pages that compress well, and checks them four times in
  *                            another order each time
  *   limit beside MIB SHARED  fills MIB of pages, then SHARED MiB of shared memory, which cannot be
- *                            paged, one in 60 ms, and checks a part of the pages each time
+ *                            paged, one in 60 ms, and checks a part of the pages each time, and all
+ *                            of them at the end
  *   limit forks MIB          fills MIB of pages, and forks ten children, one after the other, that
  *                            check some of them for 50 ms
  *   limit saves MIB          fills MIB of pages, and forks a child that checks all of them while
@@ -50,6 +51,8 @@ static void beside(size_t mib, size_t shared_mib)
             check_page(paged + page * PAGE, page, 1, "a page");
         nanosleep(&(struct timespec){.tv_nsec = 60000000}, NULL);
     }
+    for (size_t page = 0; page < pages; page++)
+        check_page(paged + page * PAGE, page, 1, "a page at the end");
 }
 
 static void forks(size_t mib)
