@@ -8,7 +8,6 @@ use libc::c_char;
 use rustix::fs::{Access, access};
 use std::ffi::CStr;
 use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::ptr;
 
@@ -31,10 +30,23 @@ pub(crate) enum Named {
     File,
 }
 
-/// Memory for a new environment.
-struct Scratch {
-    strings: [*const c_char; STRINGS_MAX],
-    preload: [u8; TEXT_MAX],
+/// Number of strings that most environments and lists of arguments fit in.
+const STRINGS_FEW: usize = 64;
+
+/// Calls `act` with an array of null pointers for at least `count` strings. It is on the stack,
+/// which may be a thread's of 16 KiB: no larger than it has to be.
+pub(crate) fn with_room<R>(count: usize, act: impl FnOnce(&mut [*const c_char]) -> R) -> R {
+    assert!(count <= STRINGS_MAX);
+    if count <= STRINGS_FEW {
+        with_array::<STRINGS_FEW, R>(act)
+    } else {
+        with_array::<STRINGS_MAX, R>(act)
+    }
+}
+
+#[inline(never)]
+fn with_array<const LEN: usize, R>(act: impl FnOnce(&mut [*const c_char]) -> R) -> R {
+    act(&mut [ptr::null(); LEN])
 }
 
 /// Calls `act` with the environment for a child.
@@ -115,29 +127,31 @@ fn say(program: &CStr, reason: Reason) {
 }
 
 /// Calls `act` with an environment whose LD_PRELOAD does not name this library; if it does not
-/// anyway, with the same one.
+/// anyway, or there is no room for another one, with the same one.
 ///
 /// # Safety
 /// As for [`strings`].
-#[inline(never)]
 unsafe fn without_us<R>(
     environment: Strings,
     variables: &Variables,
     act: impl FnOnce(Strings) -> R,
 ) -> R {
-    let mut all = [ptr::null(); STRINGS_MAX];
-    let mut preload = [0; TEXT_MAX];
     // SAFETY: as the caller says.
-    for (at, entry) in unsafe { strings(environment) }.enumerate() {
-        if at + 1 == STRINGS_MAX {
-            return act(environment);
-        }
-        let libraries = entry.to_bytes().strip_prefix(PRELOAD);
-        let own = variables.preload.to_bytes().strip_prefix(PRELOAD).unwrap_or_default();
-        let without = libraries.and_then(|libraries| leave_out(libraries, own, &mut preload));
-        all[at] = without.unwrap_or(entry).as_ptr();
+    let entries = unsafe { strings(environment) };
+    let count = entries.clone().count() + 1;
+    if count > STRINGS_MAX {
+        return act(environment);
     }
-    act(all.as_ptr())
+    let own = variables.preload.to_bytes().strip_prefix(PRELOAD).unwrap_or_default();
+    with_room(count, |all| {
+        let mut preload = [0; TEXT_MAX];
+        for (place, entry) in all.iter_mut().zip(entries) {
+            let libraries = entry.to_bytes().strip_prefix(PRELOAD);
+            let without = libraries.and_then(|libraries| leave_out(libraries, own, &mut preload));
+            *place = without.unwrap_or(entry).as_ptr();
+        }
+        act(all.as_ptr())
+    })
 }
 
 /// LD_PRELOAD without `library`; `None`: the buffer is too small.
@@ -166,7 +180,7 @@ fn leave_out<'a>(
 ///
 /// # Safety
 /// `environment` is null, or an environment that does not change.
-unsafe fn strings<'a>(environment: Strings) -> impl Iterator<Item = &'a CStr> {
+unsafe fn strings<'a>(environment: Strings) -> impl Iterator<Item = &'a CStr> + Clone {
     let entry = move |at: usize| {
         // SAFETY: as the caller says; no null pointer was before this place.
         unsafe { environment.add(at).read().as_ref().map(|entry| CStr::from_ptr(entry)) }
@@ -183,50 +197,38 @@ unsafe fn is_cleared(environment: Strings) -> bool {
     !unsafe { strings(environment) }.any(|entry| entry.to_bytes().starts_with(PREFIX))
 }
 
+/// Calls `act` with an environment and the library's variables; with the environment alone if
+/// there is no room for them.
+///
 /// # Safety
 /// As for [`strings`].
-#[inline(never)]
 unsafe fn with_ours<R>(
     environment: Strings,
     variables: &Variables,
     act: impl FnOnce(Strings) -> R,
 ) -> R {
-    let mut scratch = MaybeUninit::<Scratch>::uninit();
-    // SAFETY: zeros are valid for both parts, which no other reference reaches.
-    let scratch = unsafe {
-        scratch.as_mut_ptr().write_bytes(0, 1);
-        scratch.assume_init_mut()
-    };
-    let added = variables.ours.len() + 2;
-    let mut at = 0;
-    let mut theirs = None;
+    let mut buffer = [0; TEXT_MAX];
+    let libraries = |entry: &CStr| entry.to_bytes().starts_with(PRELOAD);
     // SAFETY: as the caller says.
-    for entry in unsafe { strings(environment) } {
-        if at + added > STRINGS_MAX {
-            return act(environment);
-        }
-        match entry.to_bytes().strip_prefix(PRELOAD) {
-            Some(libraries) => theirs = Some(libraries),
-            None => {
-                scratch.strings[at] = entry.as_ptr();
-                at += 1;
-            }
-        }
-    }
-    for entry in &variables.ours {
-        scratch.strings[at] = entry.as_ptr();
-        at += 1;
-    }
-    scratch.strings[at] = match theirs.filter(|libraries| !libraries.is_empty()) {
-        None => variables.preload.as_ptr(),
-        Some(theirs) => {
-            match join(&mut scratch.preload, variables.preload.as_bytes(), b':', theirs) {
-                Some(joined) => joined.as_ptr(),
-                None => return act(environment),
-            }
-        }
+    let entries = unsafe { strings(environment) };
+    let theirs = entries.clone().filter(|entry| libraries(entry)).last();
+    let theirs = theirs.map_or(&[][..], |entry| &entry.to_bytes()[PRELOAD.len()..]);
+    let others = entries.filter(|entry| !libraries(entry));
+    let count = others.clone().count() + variables.ours.len() + 2;
+    let preload = match theirs {
+        [] => Some(&*variables.preload),
+        theirs => join(&mut buffer, variables.preload.as_bytes(), b':', theirs),
     };
-    act(scratch.strings.as_ptr())
+    match preload {
+        Some(preload) if count <= STRINGS_MAX => with_room(count, |all| {
+            let ours = variables.ours.iter().map(|entry| &**entry).chain([preload]);
+            for (place, entry) in all.iter_mut().zip(others.chain(ours)) {
+                *place = entry.as_ptr();
+            }
+            act(all.as_ptr())
+        }),
+        _ => act(environment),
+    }
 }
 
 /// Two texts with a byte between them, if the buffer has room.

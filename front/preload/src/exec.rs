@@ -13,7 +13,7 @@
 //! handlers. So they neither allocate nor lock; what they add lies on the stack or in memory that
 //! never changes. system and popen are not wrapped: they pass the environment on unchanged.
 
-use crate::child_environment::{Named, STRINGS_MAX, Strings, completed};
+use crate::child_environment::{Named, STRINGS_MAX, Strings, completed, with_room};
 use crate::errno::set_errno;
 use crate::{gate, limits};
 use libc::{c_char, c_int, c_void, pid_t};
@@ -394,16 +394,16 @@ unsafe fn gathered(
             Some(at) => stack.add(at).read(),
         }
     };
-    let mut arguments = [ptr::null(); STRINGS_MAX];
-    let mut count = 0;
-    while !argument(count).is_null() {
-        if count + 1 == STRINGS_MAX {
-            return fail(libc::E2BIG);
-        }
-        arguments[count] = argument(count);
-        count += 1;
+    let count = (0..STRINGS_MAX).take_while(|at| !argument(*at).is_null()).count();
+    if count == STRINGS_MAX {
+        return fail(libc::E2BIG);
     }
-    act(arguments.as_ptr(), &|| argument(count + 1).cast())
+    with_room(count + 1, |arguments| {
+        for (at, place) in arguments[..count].iter_mut().enumerate() {
+            *place = argument(at);
+        }
+        act(arguments.as_ptr(), &|| argument(count + 1).cast())
+    })
 }
 
 /// # Safety

@@ -12,9 +12,10 @@
 use crate::end::{end, say};
 use crate::process::{Process, running, set_running};
 use crate::signals::Blocked;
-use crate::{environment, gate, go, heap, helper, limits, pins};
+use crate::{environment, gate, go, heap, helper, limits, pins, stack};
 use highwater_platform::Cpu;
 use highwater_session::{Malloc, MapFiles, Settings, SystemCalls, come_as_signals};
+use libc::c_int;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::time::{Duration, Instant};
@@ -94,10 +95,19 @@ pub(crate) fn get_for_files() -> Option<&'static Process> {
     (wanted != MapFiles::Off).then(get).flatten()
 }
 
+/// The caller's stack may be a thread's of 16 KiB, and a start takes 38: it runs on one of its own.
 fn start() -> Option<&'static Process> {
     if STATE.compare_exchange(IDLE, STARTING, AcqRel, Acquire).is_err() {
         return get();
     }
+    if stack::call_apart(start_here).is_none() {
+        start_here();
+    }
+    running()
+}
+
+/// Decides whether this process is served, and starts that. Always returns 0.
+extern "C" fn start_here() -> c_int {
     let blocked = Blocked::now();
     STARTS.set(true);
     let started = match environment::settings() {
@@ -126,7 +136,7 @@ fn start() -> Option<&'static Process> {
         }
     }
     STARTS.set(false);
-    running()
+    0
 }
 
 /// Whether the program takes the signals that it would be served by.

@@ -46,8 +46,9 @@ const DT_NULL: u64 = 0;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 
-/// Bytes of headers, and of the dynamic section, that are read.
-const HEAD_BYTES: usize = 4096;
+/// Bytes of headers, and of the dynamic section, that are read: 35 segments, 128 entries. Twice as
+/// many are on the stack, which may be a thread's of 16 KiB.
+const HEAD_BYTES: usize = 2048;
 
 /// Why the program at a path has to start without this library; `None`: it does not.
 pub(crate) fn reason(path: &CStr) -> Option<Reason> {

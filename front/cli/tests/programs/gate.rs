@@ -55,6 +55,13 @@ fn a_new_page_of_a_paged_stack_is_served() {
     compare_in_all_modes("new_stack");
 }
 
+/// The manager starts on a stack of its own. On the caller's it took 38 KiB, and ended programs by
+/// SIGSEGV; so did a program that started by execl there.
+#[test]
+fn small_stacks_are_enough() {
+    compare_in_all_modes("small_stacks");
+}
+
 /// SIGBUS of the program's own, children without descriptors, filters, blocked signals.
 #[test]
 fn threads_serve_their_own_faults() {
