@@ -1,5 +1,5 @@
-/* A program's own filters for system calls, whose structures and instructions are swapped out, each
- * as a section:   seccomp [SECTION...]
+/* A program's own filters for system calls, and for packets, whose structures and instructions are
+ * swapped out, each as a section:   seccomp [SECTION...]
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -264,12 +265,59 @@ static void watched(void)
     MUST(pthread_join(thread, NULL) == 0 && close(listener) == 0);
 }
 
+/* A filter for packets that keeps so many bytes of each. */
+static struct sock_fprog *keeping(unsigned bytes, unsigned short length)
+{
+    struct sock_fprog *program = filter(0, 0, length);
+    for (int i = 0; i < length; i++)
+        program->filter[i] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_IMM, i);
+    program->filter[length - 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, bytes);
+    return program;
+}
+
+/* The structure is swapped out, too, or on the stack. The length of a filter that is read counts
+ * instructions, of which there is room for one more.
+ */
+static void packets(void)
+{
+    int ends[2];
+    char bytes[16];
+    MUST(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0);
+    for (int way = 0; way < 4; way++) {
+        struct sock_fprog *program = keeping(3 + way, 4 + 100 * way), here = *program;
+        struct sock_fprog *attached = way % 2 ? program : &here;
+        unsigned short length = program->len;
+        struct sock_filter *read_back = block((length + 2) * sizeof *read_back);
+        socklen_t *count = block(sizeof *count);
+        memset(read_back, 'A', (length + 2) * sizeof *read_back);
+        *count = length + 1;
+        evict();
+        long set = way / 2 ? syscall(SYS_setsockopt, ends[0], SOL_SOCKET, SO_ATTACH_FILTER,
+                                     attached, sizeof *attached)
+                           : setsockopt(ends[0], SOL_SOCKET, SO_ATTACH_FILTER, attached,
+                                        sizeof *attached);
+        MUST(set == 0 && write(ends[1], "0123456789", 10) == 10);
+        printf("packets: %zd bytes", read(ends[0], bytes, sizeof bytes));
+        evict();
+        MUST(getsockopt(ends[0], SOL_SOCKET, SO_GET_FILTER, read_back, count) == 0);
+        int equal = memcmp(read_back, program->filter, length * sizeof *read_back) == 0;
+        printf(", %u instructions, equal %d, then %c\n", *count, equal,
+               *(char *)(read_back + length));
+    }
+    struct sock_fprog *program = keeping(1, 4);
+    program->filter[1].code = 0xffff;
+    evict();
+    refused(setsockopt(ends[0], SOL_SOCKET, SO_ATTACH_FILTER, program, sizeof *program));
+    refused(setsockopt(ends[0], SOL_SOCKET, SO_ATTACH_FILTER, program, 3));
+    refused(setsockopt(-1, SOL_SOCKET, SO_ATTACH_FILTER, program, sizeof *program));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } SECTIONS[] = {
     {"loaded", loaded}, {"bad", bad}, {"asked", asked}, {"shared", shared}, {"trapped", trapped},
-    {"watched", watched},
+    {"watched", watched}, {"packets", packets},
 };
 
 /* Each section is a process of its own, for filters stay. */

@@ -63,6 +63,8 @@ fn of_special(call: &Call) -> Pointers {
         libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask => &[1, 2],
         libc::SYS_ioctl | libc::SYS_fcntl | libc::SYS_shmctl | libc::SYS_msgctl => &[2],
         libc::SYS_seccomp => &[2],
+        libc::SYS_setsockopt => &[3],
+        libc::SYS_getsockopt => &[3, 4],
         libc::SYS_semctl => &[3],
         libc::SYS_readv | libc::SYS_writev | libc::SYS_preadv | libc::SYS_pwritev => &[1],
         libc::SYS_preadv2 | libc::SYS_pwritev2 | libc::SYS_vmsplice => &[1],

@@ -8,7 +8,7 @@
 //!   make.rs    --- table.rs, calls.rs: what does the call do with its arguments?
 //!     long.rs      reads and writes of files that are too long for one copy
 //!     copied.rs    copies in (access.rs, known.rs), bounce buffer (bounce.rs), call, copies out
-//!     special.rs   vectors.rs  exec.rs  seccomp.rs     calls with pointers in structures
+//!     special.rs   vectors.rs  exec.rs  filters.rs     calls with pointers in structures
 //!     page.rs      the one instruction whose system calls the filter lets through
 //! hot.rs      --- read, write and their like: copies without the signal
 //! wrappers.rs --- C library functions with pointers in structures, which the filter cannot see
@@ -36,6 +36,7 @@ mod calls;
 mod copied;
 mod exec;
 mod filter;
+mod filters;
 mod handler;
 mod hot;
 mod known;
@@ -45,7 +46,6 @@ mod mask;
 mod own_stack;
 mod page;
 mod range;
-mod seccomp;
 mod signals;
 mod special;
 mod stacks;

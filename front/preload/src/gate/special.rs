@@ -1,6 +1,6 @@
 //! Calls that the table cannot describe: what an argument is depends on another one.
 //!
-//! Calls whose structures contain pointers are in vectors.rs, exec.rs and seccomp.rs.
+//! Calls whose structures contain pointers are in vectors.rs, exec.rs and filters.rs.
 
 use super::access::{self, Access, accessible};
 use super::copied::{Arguments, in_place as touched, kind_of, once};
@@ -8,7 +8,7 @@ use super::mask::Mask;
 use super::range::is_paged;
 use super::table::Argument::{self, In, InOut, Int, Number, Out, String};
 use super::table::Len::{Bits, Bytes, Of, Window};
-use super::{seccomp, vectors};
+use super::{filters, vectors};
 
 const FAULT: isize = -(libc::EFAULT as isize);
 
@@ -20,9 +20,11 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
     let kinds = match number as libc::c_long {
         libc::SYS_fcntl => fcntl(arguments[1] as i32),
         libc::SYS_ioctl => return ioctl(number, arguments),
-        libc::SYS_seccomp => return Some(seccomp::make(arguments)),
-        libc::SYS_prctl if seccomp::is_set_by(arguments[0]) => {
-            return Some(seccomp::by_prctl(arguments));
+        libc::SYS_seccomp => return Some(filters::make(arguments)),
+        libc::SYS_setsockopt => return Some(filters::set_option(arguments)),
+        libc::SYS_getsockopt => return Some(filters::option(arguments)),
+        libc::SYS_prctl if filters::is_set_by(arguments[0]) => {
+            return Some(filters::by_prctl(arguments));
         }
         libc::SYS_prctl => prctl(arguments[0] as i32)?,
         libc::SYS_arch_prctl => arch_prctl(arguments[0]),

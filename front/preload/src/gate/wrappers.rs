@@ -11,7 +11,7 @@ use super::copied;
 use super::range::is_paged;
 use super::state::{is_on, is_wanted};
 use super::table::{Argument, arguments_of};
-use super::{bus, exec, hot, make, mask, own_stack, seccomp, signals, special, stacks};
+use super::{bus, exec, filters, hot, make, mask, own_stack, signals, special, stacks};
 use crate::errno::{returned, set_errno};
 use crate::later;
 use crate::native::c_library;
@@ -83,6 +83,7 @@ diverted! {
     recvmsg => passed::<{ libc::SYS_recvmsg as usize }>;
     sendmmsg => passed::<{ libc::SYS_sendmmsg as usize }>;
     recvmmsg => passed::<{ libc::SYS_recvmmsg as usize }>;
+    setsockopt => passed::<{ libc::SYS_setsockopt as usize }>;
     vmsplice => passed::<{ libc::SYS_vmsplice as usize }>;
     process_vm_readv => passed::<{ libc::SYS_process_vm_readv as usize }>;
     process_vm_writev => passed::<{ libc::SYS_process_vm_writev as usize }>;
@@ -127,6 +128,7 @@ pub(crate) fn function_for(number: c_long, first: usize) -> Option<usize> {
             | libc::SYS_recvmsg
             | libc::SYS_sendmmsg
             | libc::SYS_recvmmsg
+            | libc::SYS_setsockopt
             | libc::SYS_vmsplice
             | libc::SYS_process_vm_readv
             | libc::SYS_process_vm_writev
@@ -139,7 +141,7 @@ pub(crate) fn function_for(number: c_long, first: usize) -> Option<usize> {
 
 /// Whether a system call may load a filter.
 fn restricts(number: c_long, first: usize) -> bool {
-    number == libc::SYS_seccomp || number == libc::SYS_prctl && seccomp::is_set_by(first)
+    number == libc::SYS_seccomp || number == libc::SYS_prctl && filters::is_set_by(first)
 }
 
 /// Functions whose threads block all signals, and therefore cannot be served.

@@ -1,17 +1,18 @@
-//! The program's own filters for system calls: seccomp(2), and prctl(2) with PR_SET_SECCOMP.
+//! The program's own filters (classic BPF): for system calls by seccomp(2), or prctl(2) with
+//! PR_SET_SECCOMP; for packets by setsockopt(2).
 //!
 //! ```text
 //! sock_fprog { len, filter } --> instructions --- copies of both, outside the range --> kernel
 //! ```
-//! Once the filter is loaded, it may refuse any call, or end the process at it. So the copies are
-//! in the thread's bounce buffer, which stays mapped, and nothing is copied back.
+//! Once a filter for system calls is loaded, it may refuse any call, or end the process at it. So
+//! the copies are in the thread's bounce buffer, which stays mapped, and nothing is copied back.
 
 use super::access::{self, copy_in};
 use super::bounce::{Bounce, Keep};
 use super::copied::{Arguments, once};
 use super::range::is_paged;
-use super::table::Argument::{In, Number, Out};
-use super::table::Len::Bytes;
+use super::table::Argument::{In, InOut, Int, Number, Out};
+use super::table::Len::{At, Bytes, Of};
 use super::{bus, page};
 use libc::{sock_filter, sock_fprog};
 
@@ -19,14 +20,11 @@ use libc::{sock_filter, sock_fprog};
 /// ones, before it looks at them.
 const INSTRUCTIONS_MAX: usize = 4096;
 
-/// The argument that is a structure, of both calls.
-const AT: usize = 2;
-
 /// seccomp(2).
 pub(super) fn make(arguments: Arguments) -> isize {
     let number = libc::SYS_seccomp as usize;
     let kind = match arguments[0] as libc::c_uint {
-        libc::SECCOMP_SET_MODE_FILTER => return load(number, arguments),
+        libc::SECCOMP_SET_MODE_FILTER => return restrict(number, arguments),
         libc::SECCOMP_GET_ACTION_AVAIL => In(Bytes(4)),
         libc::SECCOMP_GET_NOTIF_SIZES => Out(Bytes(size_of::<libc::seccomp_notif_sizes>() as u32)),
         // SECCOMP_SET_MODE_STRICT has no structure.
@@ -44,23 +42,56 @@ pub(super) fn is_set_by(option: usize) -> bool {
 pub(super) fn by_prctl(arguments: Arguments) -> isize {
     let number = libc::SYS_prctl as usize;
     match arguments[1] as libc::c_uint {
-        libc::SECCOMP_MODE_FILTER => load(number, arguments),
+        libc::SECCOMP_MODE_FILTER => restrict(number, arguments),
         // SAFETY: the program's call.
         _ => unsafe { page::call(number, arguments) },
     }
 }
 
-/// Loads a filter. Where the structure or the instructions cannot be read, the kernel gets the
-/// program's pointers, and finds the error in its own order of checks.
-fn load(number: usize, mut arguments: Arguments) -> isize {
+/// Loads a filter for system calls.
+fn restrict(number: usize, arguments: Arguments) -> isize {
     bus::expect_restrictions();
+    load(number, arguments, 2)
+}
+
+/// setsockopt(2).
+pub(super) fn set_option(arguments: Arguments) -> isize {
+    let number = libc::SYS_setsockopt as usize;
+    match option_of(arguments) {
+        Some(libc::SO_ATTACH_FILTER | libc::SO_ATTACH_REUSEPORT_CBPF) => load(number, arguments, 3),
+        _ => once(number, &[Number, Number, Number, In(Of(4)), Int], arguments),
+    }
+}
+
+/// getsockopt(2). The length of a filter counts instructions.
+pub(super) fn option(arguments: Arguments) -> isize {
+    let value = match option_of(arguments) {
+        Some(libc::SO_GET_FILTER) => {
+            let count = access::read::<u32>(arguments[4]).unwrap_or(0);
+            let count = (count as usize).min(INSTRUCTIONS_MAX);
+            InOut(Bytes((count * size_of::<sock_filter>()) as u32))
+        }
+        _ => InOut(At(4)),
+    };
+    let number = libc::SYS_getsockopt as usize;
+    once(number, &[Number, Number, Number, value, InOut(Bytes(4))], arguments)
+}
+
+/// The option that is set or read, if it is one of sockets of all families.
+fn option_of(arguments: Arguments) -> Option<i32> {
+    (arguments[1] as i32 == libc::SOL_SOCKET).then_some(arguments[2] as i32)
+}
+
+/// Loads a filter, whose structure is an argument. Where the structure or the instructions cannot
+/// be read, the kernel gets the program's pointers, and finds the error in its own order of checks.
+fn load(number: usize, mut arguments: Arguments, at: usize) -> isize {
     // Dropped after the call.
-    let copies = match copies(arguments[AT]) {
+    let copies = match copies(arguments[at]) {
         Ok(copies) => copies,
         Err(error) => return -(error as isize),
     };
     if let Some((_, program)) = &copies {
-        arguments[AT] = *program;
+        arguments[at] = *program;
     }
     // SAFETY: the program's call, on copies of what it points to.
     unsafe { page::call(number, arguments) }
