@@ -11,15 +11,17 @@
 //! process may not open it, because it has dropped privileges.
 
 use crate::process::Process;
+use crate::program::program;
 use crate::{sharing, swap_set};
 use highwater_mm::Manager;
 use highwater_mm::config::Tunables;
-use highwater_os::{spawn, sys};
+use highwater_os::{process_cpu_time, spawn, sys};
 use highwater_session::{
-    Aim, Budget, Excess, FLOOR, Forked, Misses, Settings, Share, StatsFile, Tuning, give_excess,
+    Aim, Budget, Excess, FLOOR, Forked, Misses, Settings, Share, StatsFile, Times, Tuning,
+    give_excess,
 };
 use highwater_uffd::Uffd;
-use highwater_units::Bytes;
+use highwater_units::{Bytes, Nanos};
 use std::io::ErrorKind::{NotFound, PermissionDenied};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Release};
@@ -82,6 +84,7 @@ impl Memory {
 pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
     let manager = &process.manager;
     let mut misses = Misses::new(manager);
+    let mut times = Times::new(manager, ran());
     let mut granted = 0;
     let mut tuning = Tuning { kswapd: Some(process.settings.kswapd), ..Tuning::default() };
     for tick in 0.. {
@@ -99,6 +102,7 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
         tuning = tune(manager, tuning, share.tuning());
         swap_set::follow_changes(process, share);
         compact_if_asked(process, share);
+        share.set_activity(times.update(manager, ran()));
         match share.aim(manager.spare().into(), misses.update(manager)) {
             // One that grows takes memory besides its pages, too, and shared pages part.
             Aim::Keep if grown || besides.common > 0 => share.wait(seen, TICK),
@@ -106,6 +110,11 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
             Aim::Pages(pages) => shrink(manager, share, pages),
         }
     }
+}
+
+/// CPU time of the program.
+fn ran() -> Nanos {
+    program().map_or(Nanos(0), |program| process_cpu_time(program.pid))
 }
 
 /// Follows the user's choices; returns the settings that hold now.

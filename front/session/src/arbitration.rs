@@ -21,6 +21,10 @@ const GIVES_LITTLE: u64 = 16;
 /// ... and one in [`GIVES_MUCH`] to one with so many: an idle process gives nearly all in a second.
 const FAR_MORE: u64 = 800;
 const GIVES_MUCH: u64 = 8;
+/// ... and one in [`GIVES_IN_TURN`] to one that comes earlier where processes take turns.
+const GIVES_IN_TURN: u64 = 4;
+/// A process that neither runs nor stalls in so many percent of the time sleeps.
+const ACTIVE: u64 = 5;
 /// A process that is short gets at most one page for this many that it has, ...
 const WISH_SHARE: u64 = 4;
 /// ... but at least one in this many of its equal part of the limit.
@@ -39,6 +43,10 @@ pub struct Claim {
     pub misses: u64,
     /// Whether it lately asked for more, and got none.
     pub is_short: bool,
+    /// Percent of its time that it lost to stalls for memory lately.
+    pub stalled: u64,
+    /// Percent of the time in which it ran lately.
+    pub runs: u64,
 }
 
 impl Claim {
@@ -58,6 +66,11 @@ impl Claim {
         weigh(self, other) * 100 > weigh(other, self) * u128::from(percent)
     }
 
+    /// Whether it runs, or would.
+    pub(crate) fn is_active(&self) -> bool {
+        self.stalled + self.runs >= ACTIVE
+    }
+
     /// How much it would like to have in addition, if its equal part of the limit is `part`.
     fn wish(&self, part: u64) -> u64 {
         if self.is_short { (self.granted / WISH_SHARE).max(part / WISH_OF_PART) } else { 0 }
@@ -66,28 +79,78 @@ impl Claim {
 
 /// The pages that each process is to have: their sum is at most `limit`, unless the floors exceed
 /// that.
-pub fn targets(limit: u64, claims: &[Claim]) -> Vec<u64> {
+/// `first`: processes take turns ([`crate::turns`]), and their order begins with this one.
+pub fn targets(limit: u64, claims: &[Claim], first: Option<usize>) -> Vec<u64> {
     let granted: u64 = claims.iter().map(|claim| claim.granted).sum();
     let mut targets: Vec<u64> = claims.iter().map(|claim| claim.granted).collect();
     let over = granted.saturating_sub(limit);
     let mut given = take(&mut targets, over, claims, Claim::free);
-    given += take(&mut targets, over - given, claims, |claim| claim.above_floor() - claim.free());
+    let used: Vec<u64> = claims.iter().map(|claim| claim.above_floor() - claim.free()).collect();
+    given += match first {
+        None => take_portions(&mut targets, portions(over - given, &used)),
+        Some(first) => take_portions(&mut targets, from_last(over - given, &used, first)),
+    };
     if over > 0 {
         debug_assert!(given <= over, "no more is taken than is missing");
         return targets;
     }
     let room = limit - granted;
     let part = limit / claims.len().max(1) as u64;
-    let wishes: Vec<u64> = claims.iter().map(|claim| claim.wish(part)).collect();
+    let mut wishes: Vec<u64> = claims.iter().map(|claim| claim.wish(part)).collect();
+    if let Some(first) = first {
+        keep_first(&mut wishes, first);
+    }
     let wanted: u64 = wishes.iter().sum();
     let mut found = room.min(wanted);
     let idle = |claim: &Claim| if claim.is_short { 0 } else { claim.free() };
     found += take(&mut targets, wanted - found, claims, idle);
     share(&mut targets, found, &wishes);
-    if found < wanted {
-        move_to_needy(&mut targets, wanted - found, claims, &wishes);
+    match first {
+        _ if found == wanted => {}
+        None => move_to_needy(&mut targets, wanted - found, claims, &wishes),
+        Some(first) => move_to_first(&mut targets, wanted - found, claims, &wishes, first),
     }
     targets
+}
+
+/// The places of `count` claims in the order that begins with `first`.
+pub(crate) fn in_order(count: usize, first: usize) -> impl DoubleEndedIterator<Item = usize> {
+    (first..count).chain(0..first.min(count))
+}
+
+/// Leaves the first wish in the order, if there is one.
+fn keep_first(wishes: &mut [u64], first: usize) {
+    let kept = in_order(wishes.len(), first).find(|at| wishes[*at] > 0);
+    wishes.iter_mut().enumerate().for_each(|(at, wish)| {
+        if Some(at) != kept {
+            *wish = 0;
+        }
+    });
+}
+
+/// Moves up to `wanted` pages from those that come later in the order to the one that has a wish.
+fn move_to_first(targets: &mut [u64], wanted: u64, claims: &[Claim], wishes: &[u64], first: usize) {
+    let mut comes_later = false;
+    let mut gives = vec![0; claims.len()];
+    for at in in_order(claims.len(), first) {
+        if wishes[at] > 0 {
+            comes_later = true;
+        } else if comes_later || !claims[at].is_active() {
+            gives[at] = claims[at].above_floor() / GIVES_IN_TURN;
+        }
+    }
+    let found = take_portions(targets, from_last(wanted, &gives, first));
+    share(targets, found, wishes);
+}
+
+/// Parts of at most `whole`: all of the last one in the order, then of the one before.
+fn from_last(whole: u64, most: &[u64], first: usize) -> Vec<u64> {
+    let (mut left, mut parts) = (whole, vec![0; most.len()]);
+    for at in in_order(most.len(), first).rev() {
+        parts[at] = most[at].min(left);
+        left -= parts[at];
+    }
+    parts
 }
 
 /// Takes `wanted` pages in proportion to what each process can give; returns how many.
@@ -98,9 +161,12 @@ fn take(
     can_give: impl Fn(&Claim) -> u64,
 ) -> u64 {
     let gives: Vec<u64> = claims.iter().map(can_give).collect();
-    let taken = portions(wanted, &gives);
-    targets.iter_mut().zip(&taken).for_each(|(target, taken)| *target -= taken);
-    taken.iter().sum()
+    take_portions(targets, portions(wanted, &gives))
+}
+
+fn take_portions(targets: &mut [u64], portions: Vec<u64>) -> u64 {
+    targets.iter_mut().zip(&portions).for_each(|(target, taken)| *target -= taken);
+    portions.iter().sum()
 }
 
 /// Adds pages in proportion to wishes.

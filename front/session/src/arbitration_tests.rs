@@ -30,6 +30,7 @@ impl Model {
             spare: self.granted.saturating_sub(self.set),
             misses: self.misses(),
             is_short: self.misses() > 0,
+            ..Claim::default()
         }
     }
 }
@@ -37,7 +38,7 @@ impl Model {
 /// One round: everyone gets its target. Returns the pages that changed hands.
 fn round(limit: u64, processes: &mut [Model]) -> u64 {
     let claims: Vec<Claim> = processes.iter().map(Model::claim).collect();
-    let targets = targets(limit, &claims);
+    let targets = targets(limit, &claims, None);
     let floors = FLOOR * processes.len() as u64;
     assert!(targets.iter().sum::<u64>() <= limit.max(floors), "{targets:?} exceed {limit}");
     let mut moved = 0;
@@ -115,23 +116,47 @@ fn two_hundred_unequal_processes_settle() {
 fn a_lower_limit_takes_from_all_in_proportion() {
     let claim = |granted| Claim { granted, floor: 1000, ..Claim::default() };
     let claims = [claim(11_000), claim(6000), claim(1000), claim(500)];
-    assert_eq!(targets(18_500, &claims), [11_000, 6000, 1000, 500]);
-    assert_eq!(targets(11_000, &claims), [6000, 3500, 1000, 500]);
-    assert_eq!(targets(0, &claims), [1000, 1000, 1000, 500]);
-    assert_eq!(targets(10, &[]), [0; 0]);
+    assert_eq!(targets(18_500, &claims, None), [11_000, 6000, 1000, 500]);
+    assert_eq!(targets(11_000, &claims, None), [6000, 3500, 1000, 500]);
+    assert_eq!(targets(0, &claims, None), [1000, 1000, 1000, 500]);
+    assert_eq!(targets(10, &[], None), [0; 0]);
     // Free memory first.
     let claims = [Claim { spare: 2000, ..claim(11_000) }, claim(6000)];
-    assert_eq!(targets(16_000, &claims), [10_000, 6000]);
-    assert_eq!(targets(15_000, &claims), [9000, 6000]);
-    assert_eq!(targets(13_700, &claims), [8200, 5500]);
+    assert_eq!(targets(16_000, &claims, None), [10_000, 6000]);
+    assert_eq!(targets(15_000, &claims, None), [9000, 6000]);
+    assert_eq!(targets(13_700, &claims, None), [8200, 5500]);
 }
 
 #[test]
 fn free_memory_goes_first() {
-    let idle = Claim { granted: 10_000, floor: 1000, spare: 4000, misses: 50, is_short: false };
-    let short = Claim { granted: 10_000, floor: 1000, spare: 0, misses: 50, is_short: true };
-    assert_eq!(targets(20_000, &[idle, short]), [7500, 12_500]);
-    assert_eq!(targets(21_000, &[idle, short]), [8500, 12_500]);
-    assert_eq!(targets(23_000, &[idle, short]), [10_000, 12_500]);
-    assert_eq!(targets(20_000, &[short, short]), [10_000, 10_000]);
+    let idle = Claim { granted: 10_000, floor: 1000, spare: 4000, misses: 50, ..Claim::default() };
+    let short =
+        Claim { granted: 10_000, floor: 1000, misses: 50, is_short: true, ..Claim::default() };
+    assert_eq!(targets(20_000, &[idle, short], None), [7500, 12_500]);
+    assert_eq!(targets(21_000, &[idle, short], None), [8500, 12_500]);
+    assert_eq!(targets(23_000, &[idle, short], None), [10_000, 12_500]);
+    assert_eq!(targets(20_000, &[short, short], None), [10_000, 10_000]);
+}
+
+#[test]
+fn in_turn_memory_moves_from_the_last_to_the_first_that_is_short() {
+    let of = |granted, is_short, runs| {
+        let claim = Claim { granted, floor: 1000, is_short, runs, ..Claim::default() };
+        Claim { misses: 1000, ..claim }
+    };
+    // In order: the third, which has what it needs, the first, the second.
+    let mut claims = [of(5000, true, 100), of(5000, true, 100), of(5000, false, 100)];
+    assert_eq!(targets(15_000, &claims, Some(2)), [6000, 4000, 5000]);
+    // The second has nothing left to give.
+    claims[1].granted = 1000;
+    assert_eq!(targets(11_000, &claims, Some(2)), [5000, 1000, 5000]);
+    // One that sleeps gives, too; what nobody has goes first.
+    claims[2].runs = 0;
+    assert_eq!(targets(11_000, &claims, Some(2)), [6000, 1000, 4000]);
+    assert_eq!(targets(12_000, &claims, Some(2)), [6250, 1000, 4750]);
+    // Over a lowered limit, the last gives first.
+    claims[1].granted = 2000;
+    assert_eq!(targets(10_500, &claims, Some(2)), [4500, 1000, 5000]);
+    assert_eq!(targets(9000, &claims, Some(0)), [5000, 2000, 2000]);
+    assert_eq!(targets(0, &[], Some(0)), [0; 0]);
 }

@@ -1,5 +1,6 @@
 //! What a process does to keep to its share, on any platform.
 
+use crate::budget::Activity;
 use crate::share::Share;
 use highwater_mm::Manager;
 use highwater_mm::stats::Counter;
@@ -61,6 +62,36 @@ impl Misses {
 
 fn count<P: Platform>(manager: &Manager<P>) -> u64 {
     manager.counted(Counter::PgMajFault) + manager.counted(Counter::PgZero)
+}
+
+/// What a process spends its time with.
+pub struct Times {
+    stalled: Nanos,
+    ran: Nanos,
+    at: Nanos,
+    /// Shares in which it stalled, and ran, in 0.01 %.
+    lately: [u64; 2],
+}
+
+impl Times {
+    /// Begins to measure. `ran`: CPU time of the program so far.
+    pub fn new<P: Platform>(manager: &Manager<P>, ran: Nanos) -> Times {
+        let (stalled, at) = (manager.stalled(), manager.platform().now());
+        Times { stalled, ran, at, lately: [0; 2] }
+    }
+
+    /// The shares of the time lately. Threads stall and run at the same time, and a stall may be
+    /// CPU time: of what is larger than the time that has passed, the whole counts.
+    pub fn update<P: Platform>(&mut self, manager: &Manager<P>, ran: Nanos) -> Activity {
+        let now = Times::new(manager, ran);
+        let stalled = now.stalled.since(self.stalled).0;
+        let ran = now.ran.since(self.ran).0;
+        let whole = now.at.since(self.at).0.max(stalled).max(ran).max(1);
+        let average = |before: u64, part: u64| (3 * before + part * 10_000 / whole) / 4;
+        let lately = [average(self.lately[0], stalled), average(self.lately[1], ran)];
+        *self = Times { lately, ..now };
+        Activity { stalled: lately[0] / 100, runs: lately[1] / 100 }
+    }
 }
 
 /// What a process has beyond its target.

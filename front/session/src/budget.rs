@@ -1,12 +1,12 @@
 //! The memory of a run, shared by its processes: who may use how many pages.
 //!
 //! ```text
-//! run_dir/budget:  layout | limit, its maximum, scope | unpaged | short until | tuning
+//! run_dir/budget:  layout | limit, its maximum, scope | unpaged | short until | turn | tuning
 //!                  | compactions | used | changes | Entry x 4096
 //!                  | SwapWords: the room of swap devices                          swap_room.rs
 //!                  | SwapList: the swap devices                                   swap_list.rs
 //! Entry:           owner: pid and image   granted   unpaged   spare   misses   short until
-//!                  shared   common   taken   family   lent
+//!                  activity   shared   common   taken   family   lent
 //!                  followed: the last change of the swap devices   compacted
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
@@ -51,7 +51,7 @@ pub const BUDGET_FILE: &str = "budget";
 const ENTRIES: usize = 4096;
 
 /// Identifies the layout of the file.
-const LAYOUT: u64 = 0x4857_6275_6467_0006;
+const LAYOUT: u64 = 0x4857_6275_6467_0007;
 
 /// The pages that a process may always have, whatever the others have: with less, watermarks and
 /// batches leave a manager that pages no room.
@@ -82,6 +82,8 @@ pub(crate) struct Head {
     pub(crate) unpaged: AtomicU64,
     /// Until when somebody is short: milliseconds of the monotonic clock.
     pub(crate) short_until: AtomicU64,
+    /// Whose turn it is: a [`crate::turns::Turn`].
+    pub(crate) turn: AtomicU64,
     /// Settings of each process's manager.
     pub(crate) tuning: TuningWords,
     /// Requests to compact memory so far.
@@ -104,6 +106,8 @@ pub(crate) struct Entry {
     pub(crate) spare: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) short_until: AtomicU64,
+    /// An [`Activity`], as a number.
+    pub(crate) activity: AtomicU64,
     /// Those of the granted pages that count for other processes, which map them, too; less than 0
     /// if it has parted more.
     pub(crate) shared: AtomicI64,
@@ -119,6 +123,25 @@ pub(crate) struct Entry {
     pub(crate) followed: AtomicU64,
     /// The last request to compact that it has carried out: a [`Compaction`].
     pub(crate) compacted: AtomicU64,
+}
+
+/// How a process spent its time lately, in percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// It stalled for lack of memory.
+    pub stalled: u64,
+    /// It ran.
+    pub runs: u64,
+}
+
+impl Activity {
+    pub(crate) fn to_bits(self) -> u64 {
+        self.stalled << 32 | self.runs
+    }
+
+    fn from_bits(bits: u64) -> Activity {
+        Activity { stalled: bits >> 32, runs: bits & u64::from(u32::MAX) }
+    }
 }
 
 /// A request to compact that a process has carried out.
@@ -520,7 +543,7 @@ impl Drop for Budget {
 }
 
 impl Entry {
-    fn is_taken(&self) -> bool {
+    pub(crate) fn is_taken(&self) -> bool {
         !matches!(self.owner.load(Acquire), 0 | REAPED)
     }
 
@@ -535,20 +558,23 @@ impl Entry {
 
     pub(crate) fn claim(&self, now: u64) -> Claim {
         let (granted, spare) = (self.granted(), pages_in(&self.spare));
+        let Activity { stalled, runs } = Activity::from_bits(self.activity.load(Relaxed));
         Claim {
             granted,
             floor: granted.saturating_sub(spare).clamp(START, FLOOR),
             spare,
             misses: self.misses.load(Relaxed),
             is_short: self.short_until.load(Relaxed) > now,
+            stalled,
+            runs,
         }
     }
 
     /// Releases an entry that nobody else uses.
     pub(crate) fn clear(&self) {
-        let Entry { owner: _, granted, unpaged, spare, misses, short_until, .. } = self;
+        let Entry { owner: _, granted, unpaged, spare, misses, short_until, activity, .. } = self;
         let Entry { shared, common, taken, family, lent, followed, compacted, .. } = self;
-        let words = [granted, unpaged, spare, misses, short_until];
+        let words = [granted, unpaged, spare, misses, short_until, activity];
         let others = [common, family, lent, followed, compacted];
         words.into_iter().chain(others).for_each(|word| word.store(0, SeqCst));
         [shared, taken].into_iter().for_each(|word| word.store(0, SeqCst));

@@ -1,7 +1,7 @@
 //! Files of a run that another process of the user has filled with anything: what reads them
 //! returns, and neither panics nor waits.
 
-use crate::budget::Words;
+use crate::budget::{Activity, Words};
 use crate::stats_file::{read_all, take_ended, unpublished};
 use crate::{
     BUDGET_FILE, Besides, Budget, FLOOR, Forked, Name, Scope, Settings, Share, StatsFile, targets,
@@ -51,7 +51,7 @@ fn spoil(dir: &Path, random: &mut Prng) {
 fn look(budget: &Budget, random: &mut Prng) {
     let members = budget.members();
     let claims: Vec<_> = members.iter().map(|member| member.claim).collect();
-    let targets = targets(budget.room(), &claims);
+    let targets = targets(budget.room(), &claims, None);
     assert_eq!(targets.len(), claims.len());
     budget.compacted(random.below(9) as u32);
     for place in 0..budget.swap_items().len() {
@@ -69,6 +69,7 @@ fn look(budget: &Budget, random: &mut Prng) {
 fn take_part(share: &Share, random: &mut Prng) {
     share.borrow(random.below(FLOOR));
     share.give_back(share.granted().min(random.below(9)));
+    share.set_activity(Activity { stalled: random.below(99), runs: random.below(99) });
     share.aim(random.below(99), random.below(99));
     share.owed(random.below(99), random.below(99));
     share.take_lent();

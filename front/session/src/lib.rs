@@ -27,11 +27,12 @@ mod swap_dir;
 mod swap_list;
 mod swap_room;
 mod tuning;
+mod turns;
 
 pub use abandoned::{OWNER_FILE, leave_run_dir, open_run_dir, remove_if_abandoned};
 pub use arbitration::{Claim, targets};
-pub use balance::{Borrowed, Excess, Misses, give_excess};
-pub use budget::{BUDGET_FILE, Budget, Compacted, FLOOR, Member, Scope};
+pub use balance::{Borrowed, Excess, Misses, Times, give_excess};
+pub use budget::{Activity, BUDGET_FILE, Budget, Compacted, FLOOR, Member, Scope};
 pub use choices::{
     FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls, come_as_signals,
 };

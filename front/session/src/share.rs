@@ -8,12 +8,13 @@
 //! Locking: as for [`crate::Budget`].
 
 use crate::arbitration::{Claim, targets};
-use crate::budget::{Budget, Compaction, Entry, FLOOR, START, Scope};
+use crate::budget::{Activity, Budget, Compaction, Entry, FLOOR, START, Scope};
 use crate::family::Lent;
 use crate::shared_pages::{pages_in, signed_pages_in};
 use crate::stats_file::Image;
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem};
 use crate::tuning::Tuning;
+use crate::turns::Turn;
 use rustix::thread::futex;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -366,10 +367,34 @@ impl Share {
     }
 
     fn target(&self, limit: u64, now: u64) -> u64 {
-        let entries: Vec<&Entry> = self.budget.taken().collect();
-        let claims: Vec<Claim> = entries.iter().map(|entry| entry.claim(now)).collect();
-        let own = entries.iter().position(|entry| std::ptr::eq(*entry, self.entry()));
-        own.map_or(FLOOR, |own| targets(limit, &claims)[own])
+        let entries = self.budget.used().iter().enumerate();
+        let taken = entries.filter(|(_, entry)| entry.is_taken());
+        let claims: Vec<(u16, Claim)> =
+            taken.map(|(index, entry)| (index as u16, entry.claim(now))).collect();
+        let own = claims.iter().position(|(index, _)| usize::from(*index) == self.index);
+        let first = self.turn(now, &claims).first(&claims);
+        let claims: Vec<Claim> = claims.into_iter().map(|(_, claim)| claim).collect();
+        match own {
+            Some(own) if !self.has_left() => targets(limit, &claims, first)[own],
+            _ => FLOOR,
+        }
+    }
+
+    /// Whose turn it is, after one that has ended.
+    fn turn(&self, now: u64, claims: &[(u16, Claim)]) -> Turn {
+        let word = &self.budget.head().turn;
+        let before = word.load(Acquire);
+        let turn = Turn::from_bits(before).at(now, claims);
+        match word.compare_exchange(before, turn.to_bits(), AcqRel, Acquire) {
+            Ok(_) => turn,
+            // Another process has looked at the same time.
+            Err(newer) => Turn::from_bits(newer),
+        }
+    }
+
+    /// Publishes how this process spent its time lately.
+    pub fn set_activity(&self, activity: Activity) {
+        self.entry().activity.store(activity.to_bits(), Relaxed);
     }
 
     /// Takes up to `pages` pages of the room of a swap device's level; returns how many.

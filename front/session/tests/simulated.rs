@@ -7,7 +7,7 @@ use highwater_mm::{Access, Config, Manager};
 use highwater_platform::Recency;
 use highwater_session::{
     Aim, Besides, Borrowed, Budget, Claim, Excess, FLOOR, Forked, Misses, Name, Scope, Share,
-    StatsFile, give_excess,
+    StatsFile, Times, give_excess,
 };
 use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};
 use highwater_sim::{InjectedFaults, Limits, Policy, Setup, Sim, SimConfig, Traced, Vm, simulate};
@@ -54,6 +54,7 @@ struct Process {
     set: Cell<u64>,
     rate: Cell<u64>,
     touched: Cell<u64>,
+    ran: Cell<Nanos>,
     ends: Cell<bool>,
 }
 
@@ -75,7 +76,8 @@ impl Process {
         let space = manager.add_space(2 * frames).expect("a space");
         let (set, rate, touched) = (Cell::new(0), Cell::new(0), Cell::new(0));
         let (file, ends) = (RefCell::new(Some(file)), Cell::new(false));
-        Process { manager, space, share, file, set, rate, touched, ends }
+        let ran = Cell::new(Nanos(0));
+        Process { manager, space, share, file, set, rate, touched, ran, ends }
     }
 
     /// The program.
@@ -83,12 +85,16 @@ impl Process {
         let mut random = Prng::new(seed);
         while !self.ends.get() {
             now(vm);
+            let began = vm.now();
             for _ in 0..self.rate.get() {
                 let page = Vpn(random.below(self.set.get()));
                 drop(self.manager.pin(self.space, page, Access::Write).expect("room in swap"));
             }
             self.touched.set(self.touched.get() + self.rate.get());
             vm.sleep(Nanos(MS));
+            if self.rate.get() > 0 {
+                self.ran.set(Nanos(self.ran.get().0 + vm.now().since(began).0));
+            }
             vm.progressed();
         }
     }
@@ -96,6 +102,7 @@ impl Process {
     /// The "balance" thread.
     fn balance(&self, vm: &Vm) {
         let (mut misses, mut granted) = (Misses::new(&self.manager), 0);
+        let mut times = Times::new(&self.manager, self.ran.get());
         for tick in 0.. {
             if self.ends.get() {
                 return;
@@ -108,6 +115,7 @@ impl Process {
             }
             self.share.set_besides(Besides::default());
             let rate = misses.update(&self.manager);
+            self.share.set_activity(times.update(&self.manager, self.ran.get()));
             match self.share.aim(self.manager.spare().into(), rate) {
                 Aim::Keep => self.wait(vm, seen, if grown { TICK } else { CALM }),
                 Aim::Pages(pages) => self.shrink(vm, pages),
@@ -255,8 +263,36 @@ impl Run<'_> {
     }
 }
 
-/// Everything that happens on the machine.
-fn run(vm: &Vm, count: u64) {
+impl Run<'_> {
+    /// Processes that have half of what they need each, and can have all of it one after the other.
+    fn take_turns(&self) {
+        let (set, rate) = (2 * PART, 256);
+        self.processes.iter().for_each(|process| process.uses(set, rate));
+        let touched = || self.processes.iter().map(|process| process.touched.get()).sum::<u64>();
+        let (began, before) = (now(self.vm), touched());
+        let satisfied = RefCell::new(vec![false; self.processes.len()]);
+        self.until("all have had what they need", |granted| {
+            let mut satisfied = satisfied.borrow_mut();
+            satisfied.iter_mut().zip(granted).for_each(|(it, pages)| *it |= *pages >= set);
+            satisfied.iter().all(|it| *it)
+        });
+        // With equal parts each second access would be a miss.
+        let round = 1 + rate * u64::from(device().read_latency as u32) / MS / 2;
+        let equal = self.processes.len() as u64 * rate / round;
+        let rate = (touched() - before) / (now(self.vm) - began);
+        println!("  {rate} accesses in a millisecond; with equal parts {equal}");
+        assert!(rate > equal * 3 / 2);
+        // With smaller sets, nobody is short any more.
+        let set = PART / 2;
+        self.processes.iter().for_each(|process| process.uses(set, 8));
+        self.until("all have their smaller sets", |granted| {
+            granted.iter().all(|pages| *pages >= set)
+        });
+    }
+}
+
+/// Everything that happens on the machine: what a run is to do, by `count` processes.
+fn run(vm: &Vm, count: u64, direct: fn(&Run<'_>)) {
     let dir = tempfile::tempdir().expect("a directory");
     let limit = count * PART;
     let budget = Budget::create(dir.path(), Scope::Paged, limit, limit).expect("a budget");
@@ -268,7 +304,7 @@ fn run(vm: &Vm, count: u64) {
     vm.scope(threads, "process", &|thread| match thread {
         0 => {
             let budget = &budget;
-            Run { vm, budget, processes: &processes, excess: Cell::new(0) }.direct();
+            direct(&Run { vm, budget, processes: &processes, excess: Cell::new(0) });
             processes.iter().for_each(|process| process.ends.set(true));
         }
         thread if thread <= all => processes[thread - 1].work(vm, thread as u64),
@@ -296,14 +332,22 @@ fn device() -> DeviceSpec {
     }
 }
 
-#[test]
-fn processes_share_memory_by_need_and_leave_each_other_alone() {
+fn simulate_processes(count: u64, direct: fn(&Run<'_>)) {
     let machine = Machine::load(MACHINE).expect("a machine");
     let (policy, limits) = (Policy::SmallestClock, Limits::default());
     let setup = Setup { machine, seed: 1, policy, limits, holdups: 0, traced: Traced::Off };
-    let count = processes();
     println!("{count} processes, {PART} pages for each:");
-    simulate(setup, move |vm| run(vm, count)).expect("it ends");
+    simulate(setup, move |vm| run(vm, count, direct)).expect("it ends");
+}
+
+#[test]
+fn processes_share_memory_by_need_and_leave_each_other_alone() {
+    simulate_processes(processes(), |run| run.direct());
+}
+
+#[test]
+fn processes_that_thrash_take_turns() {
+    simulate_processes(4, |run| run.take_turns());
 }
 
 const MACHINE: &str = include_str!("../../../lab/machines/x7-2l-52c-8nvme.toml");

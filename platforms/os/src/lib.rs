@@ -44,5 +44,5 @@ pub use os::Os;
 pub use phase::enter;
 pub use place::{Place, describe};
 pub use spawn::{OsThread, spawn};
-pub use time::{monotonic, thread_cpu_time};
+pub use time::{monotonic, process_cpu_time, thread_cpu_time};
 pub use topology::{IdleTimes, Topology, relax};

@@ -8,6 +8,7 @@ use crate::stats::{Counter, Shortage, Snapshot as Statistics};
 use crate::swap::SwapUse;
 use crate::zone::{Watermarks, Zone};
 use highwater_platform::{LockStatistics, Platform};
+use highwater_units::Nanos;
 
 impl<P: Platform> Manager<P> {
     /// Returns how many more pages can be stored: frames that are free or could be borrowed, and
@@ -44,6 +45,11 @@ impl<P: Platform> Manager<P> {
     pub fn spare(&self) -> u32 {
         let of = |zone: &Zone<P>| zone.free_frames().saturating_sub(zone.marks().high);
         self.machine.nodes.iter().map(|node| of(&node.zone)).sum()
+    }
+
+    /// Returns the time so far in which threads stalled for lack of memory, summed over CPUs.
+    pub fn stalled(&self) -> Nanos {
+        self.machine.stats.stalled(self.machine.platform.now()).any
     }
 
     /// Returns the value of a counter.

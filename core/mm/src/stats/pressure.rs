@@ -93,7 +93,7 @@ impl StallClock {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stalled {
     /// Time in which at least one thread of the CPU stalled.
-    any: Nanos,
+    pub(crate) any: Nanos,
     /// CPU time that stalled threads used for reclaim.
     reclaiming: Nanos,
 }
