@@ -1,12 +1,15 @@
-//! madvise, posix_madvise, mincore and msync.
+//! madvise, process_madvise, posix_madvise, mincore and msync.
 
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::regions::Use;
 use crate::spans::{Holder, Named, Span, fail, result_of, returned};
 use highwater_mm::{CollapseError, Range};
 use highwater_os::sys::Advice;
 use highwater_units::{PAGE_SIZE, Vpn};
-use libc::{c_int, c_uchar, c_void, size_t};
+use libc::{c_int, c_uchar, c_uint, c_void, size_t, ssize_t};
+
+/// Drops locked pages, too (Linux 5.18). Paged memory has none.
+const MADV_DONTNEED_LOCKED: c_int = 24;
 
 /// madvise(2).
 ///
@@ -21,6 +24,45 @@ unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -
         Some(named) if advice == libc::MADV_COLLAPSE && named.has_gaps() => fail(libc::ENOMEM),
         Some(named) => returned(named.each(|span| advise_span(named.process, span, advice))),
     }
+}
+
+/// process_madvise(2). The kernel knows of no page that is swapped out, and lets a process drop
+/// none but its own.
+///
+/// # Safety
+/// As for the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn process_madvise(
+    pidfd: c_int,
+    ranges: *const libc::iovec,
+    count: size_t,
+    advice: c_int,
+    flags: c_uint,
+) -> ssize_t {
+    if process::running().is_none() || flags != 0 || !is_of_this_process(pidfd) {
+        let call = libc::SYS_process_madvise;
+        // SAFETY: the kernel checks the ranges.
+        return unsafe { libc::syscall(call, pidfd, ranges, count, advice, flags) as ssize_t };
+    }
+    let mut advised = 0;
+    for at in 0..count {
+        // SAFETY: the caller's array of so many ranges.
+        let range = unsafe { ranges.add(at).read() };
+        // SAFETY: the program's own memory, at its request.
+        let failed = unsafe { madvise(range.iov_base, range.iov_len, advice) != 0 };
+        if failed {
+            return if advised == 0 { -1 } else { advised as ssize_t };
+        }
+        advised += range.iov_len;
+    }
+    advised as ssize_t
+}
+
+/// Whether a descriptor is that of this process.
+fn is_of_this_process(pidfd: c_int) -> bool {
+    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{pidfd}")).unwrap_or_default();
+    let pid = about.lines().find_map(|line| line.strip_prefix("Pid:"));
+    pid.is_some_and(|pid| pid.trim().parse() == Ok(std::process::id()))
 }
 
 /// posix_madvise(3). POSIX_MADV_DONTNEED does nothing: it must not drop contents.
@@ -73,6 +115,7 @@ fn is_done(advice: c_int) -> bool {
     matches!(
         advice,
         libc::MADV_DONTNEED
+            | MADV_DONTNEED_LOCKED
             | libc::MADV_FREE
             | libc::MADV_POPULATE_READ
             | libc::MADV_POPULATE_WRITE
@@ -105,7 +148,7 @@ fn is_passed_over(advice: c_int) -> bool {
 
 fn advise(process: &Process, range: Range, used_as: Use, advice: c_int) -> Result<(), c_int> {
     match advice {
-        libc::MADV_DONTNEED | libc::MADV_FREE => process.discard(range),
+        libc::MADV_DONTNEED | MADV_DONTNEED_LOCKED | libc::MADV_FREE => process.discard(range),
         libc::MADV_POPULATE_WRITE if matches!(used_as, Use::File(_)) => return Err(libc::EINVAL),
         libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => {
             return populate_as(process, range, advice);
@@ -135,7 +178,7 @@ fn populate_as(process: &Process, range: Range, advice: c_int) -> Result<(), c_i
         _ => libc::PROT_READ,
     };
     let platform = process.manager.platform();
-    let parts = platform.protected(crate::process::SPACE, range.first, range.end);
+    let parts = platform.protected(process::SPACE, range.first, range.end);
     if parts.iter().any(|(_, _, bits)| bits & needed == 0) {
         return Err(libc::EINVAL);
     }

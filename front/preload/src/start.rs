@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! STATE: Idle --first request--> Starting --> Running (process.rs: PROCESS is set)
-//!         \    /                         \--> Off     (not to be served, or it failed)
-//!          Later   until main begins, of a program with a malloc of its own (begin.rs)
+//!        |\    /                         \--> Off     (not to be served, or it failed)
+//!        | Later   until main begins, of a program with a malloc of its own (begin.rs)
+//!        Declined  from then on, of a program that may restrict its system calls
 //! ```
 //! While one thread starts the manager, its own requests go unpaged, so that nothing recurses.
 //! Requests of other threads wait, since what they got meanwhile would stay unpaged; but only for
@@ -25,6 +26,7 @@ const STARTING: u8 = 1;
 const RUNNING: u8 = 2;
 const OFF: u8 = 3;
 const LATER: u8 = 4;
+const DECLINED: u8 = 5;
 
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
 
@@ -56,6 +58,19 @@ pub(crate) fn put_off() {
 /// Lets the next request start what was put off. Returns whether anything was.
 pub(crate) fn allow() -> bool {
     STATE.compare_exchange(LATER, IDLE, AcqRel, Relaxed).is_ok()
+}
+
+/// This process is not to be served, if it is not yet: it is about to restrict its system calls, and
+/// a start needs many.
+pub(crate) fn decline() {
+    for undecided in [IDLE, LATER] {
+        let _ = STATE.compare_exchange(undecided, DECLINED, AcqRel, Relaxed);
+    }
+}
+
+/// Whether this process is not served because its system calls may be restricted.
+pub(crate) fn has_declined() -> bool {
+    STATE.load(Acquire) == DECLINED
 }
 
 /// Starts what was put off.

@@ -3,7 +3,7 @@
 //! None of its memory was paged, so the summary of the run shows what it was. Smaller processes
 //! publish nothing.
 
-use crate::{environment, later, process, smaps};
+use crate::{environment, later, process, smaps, start};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{Name, StatsFile};
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 static ENDED: extern "C" fn() = ended;
 
 extern "C" fn ended() {
-    if process::already_running().is_some() || later::waits() {
+    if process::already_running().is_some() || later::waits() || start::has_declined() {
         return;
     }
     let Ok(Some(settings)) = environment::settings() else { return };

@@ -42,6 +42,21 @@ fn programs_load_filters_from_swapped_out_memory() {
     compare_in_all_modes("seccomp");
 }
 
+/// No login by sshd succeeded: the manager's start, and the library at the end of the process, made
+/// calls that its filters end processes at.
+#[test]
+fn a_process_that_restricts_itself_early_is_left_alone() {
+    let place = Place::beside_others();
+    let program = place.compile("sandboxed", "sandboxed", &[]);
+    for (way, memory) in [("prctl", "64M"), ("seccomp", "64M"), ("prctl", "8M")] {
+        let mut command = Command::new(binary());
+        command.args(["run", "--quiet", "--memory", memory, "--swap", "ram:64M", "--"]);
+        let output = command.arg(&program).arg(way).output().expect("a run");
+        assert!(output.status.success(), "{way}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.stdout, b"ok\n", "{way}");
+    }
+}
+
 /// A collector of garbage looks for a thread's stack pointer there. It ended programs with libgc, D
 /// and Mono by SIGSEGV.
 #[test]

@@ -567,6 +567,26 @@ static void odd_calls(void)
     close(ends[0]), close(ends[1]);
 }
 
+/* Pages that were swapped out kept their contents. The kernel (6.13) lets a process drop its own. */
+static void dropped(void)
+{
+    size_t pages = 2 * MIB / PAGE;
+    char *memory = map_pages(pages);
+    int self = syscall(SYS_pidfd_open, getpid(), 0);
+    struct iovec ranges[] = {{memory, MIB}, {memory + MIB, MIB}};
+    for (size_t page = 0; page < pages; page++)
+        fill_page(memory + page * PAGE, page, 1);
+    evict();
+    ssize_t done = process_madvise(self, ranges, 2, MADV_DONTNEED, 0);
+    MUST(done == 2 * MIB || done == -1);
+    for (size_t page = 0; page < pages; page++)
+        check_page(memory + page * PAGE, page, done < 0, "after process_madvise");
+    printf("dropped: %zd %d\n", process_madvise(self, ranges, 2, MADV_NORMAL, 1), errno);
+    MUST(process_madvise(-1, ranges, 2, MADV_NORMAL, 0) == -1 && errno == EBADF);
+    close(self);
+    munmap(memory, 2 * MIB);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -579,6 +599,7 @@ static const struct {
     {"spawn_attributes", spawn_attributes}, {"spliced", spliced}, {"cloned", cloned},
     {"masks", masks}, {"interrupted_coroutines", interrupted_coroutines},
     {"exec_of_coroutine", exec_of_coroutine}, {"environment", environment},
+    {"dropped", dropped},
 };
 
 int main(int count, char **arguments)

@@ -13,9 +13,9 @@ use super::state::{is_on, is_wanted};
 use super::table::{Argument, arguments_of};
 use super::{bus, exec, filters, hot, make, mask, own_stack, signals, special, stacks};
 use crate::errno::{returned, set_errno};
-use crate::later;
 use crate::native::c_library;
 use crate::next::{Next, looks};
+use crate::{later, start};
 use highwater_os::helper;
 use libc::{c_int, c_long, c_ulong, c_void};
 use std::mem::transmute;
@@ -114,7 +114,7 @@ pub(crate) fn function_for(number: c_long, first: usize) -> Option<usize> {
     later::begin();
     let restricts = restricts(number, first);
     if restricts {
-        bus::expect_restrictions();
+        prepare_for_filter();
     }
     let hides = matches!(
         number,
@@ -139,9 +139,16 @@ pub(crate) fn function_for(number: c_long, first: usize) -> Option<usize> {
     ((hides || restricts) && is_on()).then_some(by_number as *const () as usize)
 }
 
+/// The program may load a filter now.
+fn prepare_for_filter() {
+    start::decline();
+    bus::expect_restrictions();
+}
+
 /// Whether a system call may load a filter.
 fn restricts(number: c_long, first: usize) -> bool {
-    number == libc::SYS_seccomp || number == libc::SYS_prctl && filters::is_set_by(first)
+    let loads = first <= libc::SECCOMP_SET_MODE_FILTER as usize;
+    number == libc::SYS_seccomp && loads || number == libc::SYS_prctl && filters::is_set_by(first)
 }
 
 /// Functions whose threads block all signals, and therefore cannot be served.
@@ -342,8 +349,10 @@ mod process_control {
         if !matches!(option, libc::PR_SET_NAME | libc::PR_SET_PDEATHSIG) {
             later::begin();
         }
-        if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_TSC) {
-            bus::expect_restrictions();
+        match option {
+            libc::PR_SET_SECCOMP => prepare_for_filter(),
+            libc::PR_SET_TSC => bus::expect_restrictions(),
+            _ => {}
         }
         if option == SET_SYSCALL_USER_DISPATCH && is_wanted() {
             return refuse as *const () as usize;
