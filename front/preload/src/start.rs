@@ -60,8 +60,8 @@ pub(crate) fn allow() -> bool {
     STATE.compare_exchange(LATER, IDLE, AcqRel, Relaxed).is_ok()
 }
 
-/// This process is not to be served, if it is not yet: it is about to restrict its system calls, and
-/// a start needs many.
+/// This process is not to be served, if it is not yet: it is about to restrict its system calls,
+/// and a start needs many.
 pub(crate) fn decline() {
     for undecided in [IDLE, LATER] {
         let _ = STATE.compare_exchange(undecided, DECLINED, AcqRel, Relaxed);

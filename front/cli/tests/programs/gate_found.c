@@ -567,7 +567,7 @@ static void odd_calls(void)
     close(ends[0]), close(ends[1]);
 }
 
-/* Pages that were swapped out kept their contents. The kernel (6.13) lets a process drop its own. */
+/* Pages that were swapped out kept their contents. Linux 6.13 lets a process drop its own. */
 static void dropped(void)
 {
     size_t pages = 2 * MIB / PAGE;

@@ -1,5 +1,5 @@
-/* Loads a filter that ends the process at nearly all system calls, before it has needed memory, then
- * uses some and exits, as sshd's processes do:   sandboxed prctl|seccomp
+/* Loads a filter that ends the process at nearly all system calls, before it has needed memory,
+ * then uses some and exits, as sshd's processes do:   sandboxed prctl|seccomp
  */
 #define _GNU_SOURCE
 #include "check.h"
