@@ -17,6 +17,7 @@
 #include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/klog.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/select.h>
@@ -587,6 +588,21 @@ static void dropped(void)
     munmap(memory, 2 * MIB);
 }
 
+/* Arguments that the kernel does not look at: a buffer was overwritten, a long one copied. */
+static void unused_buffers(void)
+{
+    size_t length = 16 * MIB;
+    unsigned char *buffer = map_pages(length / PAGE);
+    memset(buffer, 'Z', PAGE);
+    evict();
+    printf("log: %d\n", klogctl(10, (char *)buffer, 60));
+    for (size_t i = 0; i < PAGE; i++)
+        MUST(buffer[i] == 'Z');
+    long set = syscall(SYS_set_mempolicy, 2, buffer, 8 * length);
+    printf("nodes: %ld %d\n", set, errno);
+    munmap(buffer, length);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -599,7 +615,7 @@ static const struct {
     {"spawn_attributes", spawn_attributes}, {"spliced", spliced}, {"cloned", cloned},
     {"masks", masks}, {"interrupted_coroutines", interrupted_coroutines},
     {"exec_of_coroutine", exec_of_coroutine}, {"environment", environment},
-    {"dropped", dropped},
+    {"dropped", dropped}, {"unused_buffers", unused_buffers},
 };
 
 int main(int count, char **arguments)

@@ -269,7 +269,8 @@ fn bytes(len: Len, address: usize, arguments: &Arguments) -> Option<usize> {
         },
         Len::AfterOwn(bytes) => access::read::<u32>(address)? as usize + bytes as usize,
         Len::Pages(argument) => of(argument).div_ceil(PAGE_SIZE),
-        Len::Nodes(argument) => of(argument).saturating_sub(1).div_ceil(64) * 8,
+        // The kernel refuses longer ones without a look.
+        Len::Nodes(argument) => (of(argument).saturating_sub(1).div_ceil(64) * 8).min(PAGE_SIZE),
     };
     Some(len)
 }

@@ -74,6 +74,7 @@ fn of_special(call: &Call) -> Pointers {
         libc::SYS_execve => &[0, 1, 2],
         libc::SYS_execveat => &[1, 2, 3],
         libc::SYS_ptrace | libc::SYS_fsconfig => &[2, 3],
+        libc::SYS_syslog => &[1],
         libc::SYS_rt_sigsuspend | libc::SYS_perf_event_open | libc::SYS_clone3 => &[0],
         libc::SYS_sigaltstack => &[0, 1],
         libc::SYS_prctl => &[1, 4],

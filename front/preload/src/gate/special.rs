@@ -7,7 +7,7 @@ use super::copied::{Arguments, in_place as touched, kind_of, once};
 use super::mask::Mask;
 use super::range::is_paged;
 use super::table::Argument::{self, In, InOut, Int, Number, Out, String};
-use super::table::Len::{Bits, Bytes, Of, Window};
+use super::table::Len::{Bits, Bytes, Of, Result, Window};
 use super::{filters, vectors};
 
 const FAULT: isize = -(libc::EFAULT as isize);
@@ -28,6 +28,7 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
         }
         libc::SYS_prctl => prctl(arguments[0] as i32)?,
         libc::SYS_arch_prctl => arch_prctl(arguments[0]),
+        libc::SYS_syslog => kernel_log(arguments[0] as i32),
         libc::SYS_shmctl | libc::SYS_msgctl => ipc(arguments[1] as i32),
         libc::SYS_semctl => return semctl(arguments),
         libc::SYS_ptrace => return trace(arguments),
@@ -179,6 +180,14 @@ fn arch_prctl(code: usize) -> Kinds {
     const GET_GS: usize = 0x1004;
     let kind = if matches!(code, GET_FS | GET_GS) { Out(Bytes(8)) } else { Number };
     [NONE, kind, NONE, NONE, NONE, NONE]
+}
+
+/// syslog(2): the results of other actions, such as the length of the log, count nothing written.
+fn kernel_log(action: i32) -> Kinds {
+    /// SYSLOG_ACTION_READ, READ_ALL and READ_CLEAR.
+    const READS: std::ops::RangeInclusive<i32> = 2..=4;
+    let kind = if READS.contains(&action) { Out(Result(2)) } else { Number };
+    [Number, kind, Int, NONE, NONE, NONE]
 }
 
 /// shmctl and msgctl: structures of at most 120 bytes.
