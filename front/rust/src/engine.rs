@@ -21,6 +21,7 @@ use crate::serving::{Addresses, Attempt, Serving};
 use highwater_devices::Device;
 use highwater_mm::stats::{Counter, Shortage, Snapshot};
 use highwater_mm::{Access, Config, Manager, Pin, Range};
+use highwater_serve::while_pages_are_locked;
 use highwater_session::FaultThreads;
 use highwater_uffd::api::{Faults, Source};
 use highwater_uffd::{Delivery, Placement, Site, Uffd};
@@ -227,9 +228,10 @@ impl Engine {
     /// Removes a mapping with its contents.
     pub(crate) fn remove(&self, range: Range) {
         // In a child nothing of it is left.
-        let Ok(manager) = self.manager() else { return };
-        manager.discard(SPACE, range);
-        self.regions().remove(range);
+        if self.manager().is_ok() {
+            self.discard(range);
+            self.regions().remove(range);
+        }
     }
 
     /// Makes a mapping longer, or shorter; returns where it lies then. Nothing is copied.
@@ -240,7 +242,7 @@ impl Engine {
         let manager = self.manager()?;
         let resized = Range { first: range.first, end: range.first.offset(pages) };
         if resized.end < range.end {
-            manager.discard(SPACE, Range { first: resized.end, end: range.end });
+            self.discard(Range { first: resized.end, end: range.end });
             self.regions().cut(range, resized.end);
             return Ok(resized);
         }
@@ -326,7 +328,7 @@ impl Engine {
     /// Drops the contents of pages, which then read as zeros.
     pub(crate) fn discard(&self, range: Range) {
         if let Ok(manager) = self.manager() {
-            manager.discard(SPACE, range);
+            while_pages_are_locked(|| manager.discard(SPACE, range));
         }
     }
 

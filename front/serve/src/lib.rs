@@ -26,5 +26,5 @@ mod vacant;
 pub use cause::Cause;
 pub use handler::Server;
 pub use owner::{Owner, Part};
-pub use sigbus::{By, Service, Signalled, serve};
+pub use sigbus::{By, Service, Signalled, serve, while_pages_are_locked};
 pub use vacant::Vacant;

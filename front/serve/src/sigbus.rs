@@ -116,7 +116,7 @@ pub enum By {
 }
 
 thread_local! {
-    /// Whether this thread serves a fault.
+    /// Whether this thread serves a fault, or has locked pages.
     static SERVES: Cell<bool> = const { Cell::new(false) };
     /// The foreign page whose access this thread is retrying; 0: none.
     static FOREIGN: Cell<u64> = const { Cell::new(0) };
@@ -155,6 +155,15 @@ pub unsafe fn serve(info: *const libc::siginfo_t, context: *mut libc::c_void, by
     }
     FOREIGN.set(0);
     Signalled::Served
+}
+
+/// Calls `act`, which locks pages. A signal handler of this thread that uses one of them would wait
+/// for its own thread: it ends the process, as one does that interrupts a fault.
+pub fn while_pages_are_locked<R>(act: impl FnOnce() -> R) -> R {
+    let before = SERVES.replace(true);
+    let result = act();
+    SERVES.set(before);
+    result
 }
 
 /// An access to a page over which the program has mapped something else. It may have done so after
@@ -263,10 +272,11 @@ extern "C" fn on_sigbus(
     }
 }
 
-/// Ends a process whose signal handler has interrupted the service of a fault, which may hold
-/// locks, and faults itself.
+/// Ends a process whose signal handler has interrupted the service of a fault, or another act that
+/// holds locks, and faults itself.
 fn end_nested() -> ! {
-    let line = "highwater: a signal handler used paged memory while its thread served a fault\n";
+    let line =
+        "highwater: a signal handler used paged memory while its thread held locks of Highwater\n";
     // There is nowhere to report a failed write.
     let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
     std::process::abort()
