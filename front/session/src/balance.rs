@@ -64,7 +64,7 @@ fn count<P: Platform>(manager: &Manager<P>) -> u64 {
     manager.counted(Counter::PgMajFault) + manager.counted(Counter::PgZero)
 }
 
-/// What a process spends its time with.
+/// Measures how long a process runs, and how long it stalls for lack of memory.
 pub struct Times {
     stalled: Nanos,
     ran: Nanos,

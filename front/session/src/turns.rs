@@ -52,7 +52,8 @@ impl Turn {
             _ => {}
         }
         let thrashing = claims.iter().filter(|(_, claim)| thrashes(claim)).count();
-        if thrashing < if self.0.is_some() { 1 } else { 2 } {
+        let fewest = if self.0.is_some() { 1 } else { 2 };
+        if thrashing < fewest {
             return Turn(None);
         }
         let from = self.0.map_or(0, |(holder, _)| holder + 1);
