@@ -4,7 +4,7 @@ use crate::place::{Limits, Mode, Place, Swap, note, program};
 
 const MIB: u64 = 1 << 20;
 /// MiB that each section of the programs needs.
-const NEED: &str = "64";
+const NEED: &str = "40";
 /// Sections of `buffers` in which the kernel holds pages (O_DIRECT, registered buffers), which
 /// `--mapping copy` cannot serve.
 const UNPINNED: [&str; 9] =
@@ -19,7 +19,7 @@ fn memory_calls_keep_contents() {
 #[test]
 fn memory_calls_keep_contents_on_disk() {
     let place = Place::beside_others();
-    let program = place.c_program("mixed", &["32"]);
+    let program = place.c_program("mixed", &["20"]);
     let unlimited = place.run(&program).expect_success("mixed");
     let limits = Limits { swap: Swap::Dir, ..Limits::quarter(&unlimited) };
     place.compare_with("mixed, swap on disk", &unlimited, &limits, &program);
@@ -55,7 +55,7 @@ fn pages_that_pointers_name_are_read_ahead() {
 #[test]
 fn memory_calls_keep_contents_with_large_pages() {
     let place = Place::beside_others();
-    for (name, need) in [("mixed", NEED), ("forks", "48")] {
+    for (name, need) in [("mixed", NEED), ("forks", "32")] {
         let program = place.c_program(name, &[need]);
         let unlimited = place.run(&program).expect_success(name);
         let limits = Limits { large_pages: "on", ..Limits::quarter(&unlimited) };
@@ -67,13 +67,13 @@ fn memory_calls_keep_contents_with_large_pages() {
 #[test]
 fn parents_and_children_keep_their_contents() {
     let place = Place::beside_others();
-    place.compare("forks", &place.c_program("forks", &["48"]));
+    place.compare("forks", &place.c_program("forks", &["32"]));
 }
 
 #[test]
 fn parents_and_children_share_memory_until_they_write() {
     let place = Place::beside_others();
-    for need in ["20", "50"] {
+    for need in ["16", "36"] {
         let program = place.c_program("shared", &[need]);
         let unlimited = place.run(&program).expect_success("shared");
         for mapping in ["auto", "copy"] {
@@ -127,7 +127,7 @@ fn madvise_reports_no_large_pages() {
 #[test]
 fn parents_and_children_keep_their_contents_compressed() {
     let place = Place::beside_others();
-    let program = place.c_program("forks", &["24"]);
+    let program = place.c_program("forks", &["16"]);
     let unlimited = place.run(&program).expect_success("forks");
     for algorithm in ["lz4", "zstd"] {
         let limits = Limits { swap: Swap::Zram(algorithm), ..Limits::quarter(&unlimited) };
@@ -139,7 +139,7 @@ fn parents_and_children_keep_their_contents_compressed() {
 #[test]
 fn parents_and_children_keep_their_contents_in_tiers() {
     let place = Place::beside_others();
-    let program = place.c_program("forks", &["24"]);
+    let program = place.c_program("forks", &["16"]);
     let unlimited = place.run(&program).expect_success("forks");
     let limits = Limits { swap: Swap::Tier(4 * MIB), ..Limits::quarter(&unlimited) };
     place.compare_with("forks, two levels", &unlimited, &limits, &program).expect_tiers();
@@ -148,16 +148,16 @@ fn parents_and_children_keep_their_contents_in_tiers() {
 #[test]
 fn memory_calls_keep_contents_in_tiers() {
     let place = Place::beside_others();
-    let program = place.c_program("mixed", &["32"]);
+    let program = place.c_program("mixed", &["20"]);
     let unlimited = place.run(&program).expect_success("mixed");
-    let limits = Limits { swap: Swap::Tier(8 * MIB), ..Limits::quarter(&unlimited) };
+    let limits = Limits { swap: Swap::Tier(5 * MIB), ..Limits::quarter(&unlimited) };
     place.compare_with("mixed, two levels", &unlimited, &limits, &program).expect_tiers();
 }
 
 #[test]
 fn malloc_keeps_contents() {
     let place = Place::beside_others();
-    let program = place.c_program("heap", &[NEED]);
+    let program = place.c_program("heap", &["64"]);
     let unlimited = place.run(&program).expect_success("heap");
     // Not compared with the peak without Highwater, where malloc keeps freed memory.
     let limits = Limits::of(24 * MIB);

@@ -20,23 +20,23 @@ fn compare(script: &str, arguments: &[&str]) {
 
 #[test]
 fn bytes_with_threads() {
-    compare("big_bytes.py", &["threads", "112"]);
+    compare("big_bytes.py", &["threads", "72"]);
 }
 
 #[test]
 fn bytes_with_multiprocessing() {
-    compare("big_bytes.py", &["fork", "96"]);
+    compare("big_bytes.py", &["fork", "64"]);
 }
 
 #[test]
 fn bytes_with_subprocesses() {
-    compare("big_bytes.py", &["subprocess", "112"]);
+    compare("big_bytes.py", &["subprocess", "72"]);
 }
 
 #[test]
 fn bytes_with_multiprocessing_compressed() {
     let place = Place::beside_others();
-    let program = python("big_bytes.py", &["fork", "72"]);
+    let program = python("big_bytes.py", &["fork", "48"]);
     let unlimited = place.run(&program).expect_success("big_bytes.py fork");
     for algorithm in ["lz4", "zstd"] {
         let limits = Limits { swap: Swap::Zram(algorithm), ..Limits::quarter(&unlimited) };
@@ -47,15 +47,15 @@ fn bytes_with_multiprocessing_compressed() {
 
 #[test]
 fn numpy_sorts() {
-    compare("arrays.py", &["sort", "256"]);
+    compare("arrays.py", &["sort", "160"]);
 }
 
 #[test]
 fn numpy_reduces() {
-    compare("arrays.py", &["reduce", "256"]);
+    compare("arrays.py", &["reduce", "160"]);
 }
 
 #[test]
 fn numpy_multiplies_matrices() {
-    compare("arrays.py", &["product", "256"]);
+    compare("arrays.py", &["product", "160"]);
 }
