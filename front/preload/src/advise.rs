@@ -1,15 +1,13 @@
 //! madvise, process_madvise, posix_madvise, mincore and msync.
 
+use crate::gate;
 use crate::process::{self, Process};
 use crate::regions::Use;
 use crate::spans::{Holder, Named, Span, fail, result_of, returned};
 use highwater_mm::{CollapseError, Range};
-use highwater_os::sys::Advice;
+use highwater_os::sys::{Advice, MADV_DONTNEED_LOCKED};
 use highwater_units::{PAGE_SIZE, Vpn};
 use libc::{c_int, c_uchar, c_uint, c_void, size_t, ssize_t};
-
-/// Drops locked pages, too (Linux 5.18). Paged memory has none.
-const MADV_DONTNEED_LOCKED: c_int = 24;
 
 /// madvise(2).
 ///
@@ -17,12 +15,26 @@ const MADV_DONTNEED_LOCKED: c_int = 24;
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    match Named::of(address as usize, len) {
-        // SAFETY: the program's own mapping, at its request.
-        None => unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) as c_int },
-        Some(_) if !is_known(advice) => fail(libc::EINVAL),
-        Some(named) if advice == libc::MADV_COLLAPSE && named.has_gaps() => fail(libc::ENOMEM),
-        Some(named) => returned(named.each(|span| advise_span(named.process, span, advice))),
+    returned(follow(address as usize, len, advice))
+}
+
+/// Follows an advice of the program's about memory, or returns the error number.
+pub(crate) fn follow(address: usize, len: usize, advice: c_int) -> Result<(), c_int> {
+    match Named::of(address, len) {
+        None => to_kernel(address, len, advice),
+        Some(_) if !is_known(advice) => Err(libc::EINVAL),
+        Some(named) if advice == libc::MADV_COLLAPSE && named.has_gaps() => Err(libc::ENOMEM),
+        Some(named) => named.each(|span| advise_span(named.process, span, advice)),
+    }
+}
+
+/// Passes an advice about memory that the kernel serves on.
+fn to_kernel(address: usize, len: usize, advice: c_int) -> Result<(), c_int> {
+    let arguments = [address, len, advice as usize, 0, 0, 0];
+    // SAFETY: the program's own mapping, at its request.
+    match unsafe { gate::call(libc::SYS_madvise, arguments) } {
+        0 => Ok(()),
+        error => Err(-error as c_int),
     }
 }
 
@@ -85,10 +97,7 @@ unsafe extern "C" fn posix_madvise(address: *mut c_void, len: size_t, advice: c_
     }
     let done = match Named::of(address as usize, len) {
         Some(named) => named.each(|span| advise_span(named.process, span, advice)),
-        None => {
-            // SAFETY: the program's own mapping, at its request.
-            result_of(unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) }).map(drop)
-        }
+        None => to_kernel(address as usize, len, advice),
     };
     // Returns the error number; does not set errno.
     done.err().unwrap_or(0)
@@ -98,11 +107,7 @@ fn advise_span(process: &Process, span: &Span, advice: c_int) -> Result<(), c_in
     match span.holder {
         Holder::Unused => Err(libc::ENOMEM),
         Holder::Served(range, used_as) => advise(process, range, used_as, advice),
-        Holder::Kernel => {
-            let call = libc::SYS_madvise;
-            // SAFETY: the program's own mapping, at its request.
-            result_of(unsafe { libc::syscall(call, span.start, span.len, advice) }).map(drop)
-        }
+        Holder::Kernel => to_kernel(span.start, span.len, advice),
     }
 }
 

@@ -13,7 +13,7 @@
 use crate::end::{end, say};
 use crate::process::{Process, running, set_running};
 use crate::signals::Blocked;
-use crate::{environment, gate, go, heap, helper, limits, pins, stack};
+use crate::{advise, environment, gate, go, heap, helper, limits, pins, stack};
 use highwater_platform::Cpu;
 use highwater_session::{Malloc, MapFiles, Settings, SystemCalls, come_as_signals};
 use libc::c_int;
@@ -163,15 +163,15 @@ fn takes_signals(settings: &Settings) -> bool {
 fn prepare(settings: &Settings) -> Result<(), String> {
     match settings.system_calls {
         SystemCalls::Faults => Ok(()),
-        SystemCalls::Copies => gate::prepare(),
+        SystemCalls::Copies => gate::prepare(advise::follow),
     }
 }
 
 /// Before the program has paged memory: system calls reach it.
-fn close_gate(settings: &Settings) {
-    let closed = match settings.system_calls {
+fn close_gate(process: &Process) {
+    let closed = match process.settings.system_calls {
         SystemCalls::Faults => Ok(()),
-        SystemCalls::Copies => gate::close(),
+        SystemCalls::Copies => gate::close(process.manager.platform().drops_in_batches()),
     };
     if let Err(error) = closed {
         end(&format!("this program cannot be served: {error}"));
@@ -180,7 +180,7 @@ fn close_gate(settings: &Settings) {
 
 /// Serves a process from now on; its heap serves from the first request on.
 fn begin(process: &'static Process) {
-    close_gate(&process.settings);
+    close_gate(process);
     // First: another thread may fork as soon as the process runs.
     heap::gate::make(process.manager.platform().cpus());
     set_running(Some(process));

@@ -59,6 +59,9 @@ pub unsafe fn unmap(address: *mut u8, len: usize) {
     let _ = unsafe { rustix::mm::munmap(address.cast(), len) };
 }
 
+/// The advice of madvise(2) that drops locked pages, too (Linux 5.18).
+pub const MADV_DONTNEED_LOCKED: i32 = 24;
+
 /// Advises the kernel on a range.
 ///
 /// # Errors

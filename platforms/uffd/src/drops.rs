@@ -46,7 +46,6 @@ impl Drops {
     }
 
     /// Whether scattered pages go with one call.
-    #[cfg(test)]
     pub(crate) fn are_batched(&self) -> bool {
         self.own.is_some()
     }

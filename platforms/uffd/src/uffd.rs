@@ -289,6 +289,11 @@ impl Uffd {
         self.transit.as_ref().filter(|_| self.pins.load(SeqCst))
     }
 
+    /// Whether scattered pages are dropped by process_madvise, and none by madvise.
+    pub fn drops_in_batches(&self) -> bool {
+        self.drops.are_batched()
+    }
+
     /// The userfaultfd and madvise calls made so far.
     pub fn calls(&self) -> Calls {
         let mut calls = Calls { drops: self.drops.calls(), ..Calls::default() };

@@ -588,6 +588,49 @@ static void dropped(void)
     munmap(memory, 2 * MIB);
 }
 
+/* Whether calls past the C library are seen: a filter traps them, from Linux 6.13 on. */
+static int are_raw_calls_seen(int self)
+{
+    char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct iovec range = {page, PAGE};
+    long done = syscall(SYS_process_madvise, self, &range, 1, MADV_DONTNEED, 0);
+    munmap(page, PAGE);
+    return prctl(PR_GET_SECCOMP) == 2 && done == PAGE;
+}
+
+/* As above, by system calls that the C library does not make. Other pages keep their contents. */
+static void dropped_by_raw_calls(void)
+{
+    int self = syscall(SYS_pidfd_open, getpid(), 0);
+    int seen = are_raw_calls_seen(self);
+    int advices[] = {MADV_DONTNEED, 24 /* MADV_DONTNEED_LOCKED */, MADV_NORMAL};
+    size_t pages = 2 * MIB / PAGE;
+    close(self);
+    for (int way = 0; way < 6; way++) {
+        char *memory = map_pages(pages);
+        int advice = advices[way / 2];
+        for (size_t page = 0; page < pages; page++)
+            fill_page(memory + page * PAGE, page, 1);
+        evict();
+        long done;
+        if (way % 2)
+            done = syscall(SYS_madvise, memory, MIB, advice);
+        else
+            __asm__ volatile("syscall"
+                             : "=a"(done)
+                             : "a"(SYS_madvise), "D"(memory), "S"(MIB), "d"(advice)
+                             : "rcx", "r11", "memory");
+        printf("by a raw call: %ld\n", done);
+        for (size_t page = 0; page < pages; page++) {
+            int keeps = page >= pages / 2 || advice == MADV_NORMAL;
+            if (seen || keeps)
+                check_page(memory + page * PAGE, page, keeps, "after madvise by a raw call");
+        }
+        MUST(syscall(SYS_madvise, memory + 1, PAGE, advice) == -1 && errno == EINVAL);
+        munmap(memory, 2 * MIB);
+    }
+}
+
 /* Arguments that the kernel does not look at: a buffer was overwritten, a long one copied. */
 static void unused_buffers(void)
 {
@@ -615,7 +658,8 @@ static const struct {
     {"spawn_attributes", spawn_attributes}, {"spliced", spliced}, {"cloned", cloned},
     {"masks", masks}, {"interrupted_coroutines", interrupted_coroutines},
     {"exec_of_coroutine", exec_of_coroutine}, {"environment", environment},
-    {"dropped", dropped}, {"unused_buffers", unused_buffers},
+    {"dropped", dropped}, {"dropped_by_raw_calls", dropped_by_raw_calls},
+    {"unused_buffers", unused_buffers},
 };
 
 int main(int count, char **arguments)

@@ -61,7 +61,7 @@ pub(crate) static TABLE: &[Call] = &[
     call(25, "mremap", Passed, &[]),
     call(26, "msync", Passed, &[]),
     call(27, "mincore", Copied, &[N, N, Out(Pages(1))]),
-    call(28, "madvise", Passed, &[]),
+    call(28, "madvise", Special, &[]),
     call(29, "shmget", Passed, &[]),
     call(30, "shmat", Passed, &[]),
     call(31, "shmctl", Special, &[]),

@@ -4,6 +4,7 @@
 //! architecture, number --- tree of comparisons ---> which arguments are pointers
 //!   none ----------------------------------------------------------> allow
 //!   a set: is the upper half of one of them in the range? -- no ----> allow
+//!     madvise: is it an advice that drops pages? -- no -------------> allow
 //!     yes: is the instruction the one of page.rs? -- yes -----------> allow
 //!                                                    no ------------> SIGSYS
 //! ```
@@ -14,17 +15,24 @@ use super::calls::TABLE;
 use super::page::{self, PAGE};
 use super::range::RANGE;
 use super::table::{Argument, Call, Way};
+use highwater_os::sys::MADV_DONTNEED_LOCKED;
 use highwater_units::PAGE_SIZE;
 use libc::{c_long, c_ulong, sock_filter, sock_fprog};
 use std::io;
 use std::mem::offset_of;
 
-/// Arguments that may be pointers: a bit each; and [`REFUSED`].
+/// Arguments that may be pointers: a bit each; and [`REFUSED`], [`DROPPING`].
 type Pointers = u8;
 
 const ALL: Pointers = 0b11_1111;
 /// The call fails with ENOSYS, without a signal: the C library makes it while signals are blocked.
 const REFUSED: Pointers = 0b100_0000;
+/// Only calls whose third argument is an advice that drops pages.
+const DROPPING: Pointers = 0b1000_0000;
+
+/// Advice after which pages read as zeros: those that are swapped out, too.
+const DROPS: [u32; 3] =
+    [libc::MADV_DONTNEED as u32, libc::MADV_FREE as u32, MADV_DONTNEED_LOCKED as u32];
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
@@ -51,6 +59,7 @@ fn pointers(call: &Call) -> Pointers {
         }
         Way::Absent if c_long::from(call.number) == libc::SYS_rseq => 1 | REFUSED,
         Way::Absent => ALL | REFUSED,
+        Way::Special if c_long::from(call.number) == libc::SYS_madvise => 1 | DROPPING,
         Way::Unknown => ALL,
         Way::InPlace | Way::Special => of_special(call),
     }
@@ -153,6 +162,9 @@ impl Program {
         for (jump, _) in self.open.iter().filter(|(_, of)| *of == pointers) {
             self.code[*jump].k = (here - jump - 1) as u32;
         }
+        if pointers & DROPPING != 0 {
+            self.unless_dropping();
+        }
         let (first, end) = ((RANGE.start >> 32) as u32, (RANGE.end >> 32) as u32);
         for argument in (0..6).filter(|at| pointers >> at & 1 != 0) {
             let upper = offset_of!(libc::seccomp_data, args) + argument * 8 + 4;
@@ -161,6 +173,16 @@ impl Program {
             self.code.push(branch(AT_LEAST, first, 0, TRAP_LEN + 1));
             self.code.push(branch(AT_LEAST, end, TRAP_LEN, 0));
             self.trap(pointers & REFUSED != 0);
+        }
+        self.code.push(op(RETURN, libc::SECCOMP_RET_ALLOW));
+    }
+
+    /// Allows the call, unless its third argument is one of [`DROPS`].
+    fn unless_dropping(&mut self) {
+        self.code.push(op(LOAD, (offset_of!(libc::seccomp_data, args) + 2 * 8) as u32));
+        for (at, advice) in DROPS.into_iter().enumerate() {
+            // Past the other comparisons and the return.
+            self.code.push(branch(EQUALS, advice, (DROPS.len() - at) as u8, 0));
         }
         self.code.push(op(RETURN, libc::SECCOMP_RET_ALLOW));
     }
@@ -183,8 +205,11 @@ impl Program {
 /// containers: programs do without.
 const ABSENT: [c_long; 2] = [libc::SYS_io_setup, libc::SYS_io_uring_setup];
 
-fn program() -> Vec<sock_filter> {
-    let steps = steps();
+fn program(traps_madvise: bool) -> Vec<sock_filter> {
+    let mut steps = steps();
+    if !traps_madvise {
+        steps.iter_mut().filter(|step| step.1 & DROPPING != 0).for_each(|step| step.1 = 0);
+    }
     let mut program = Program::default();
     program.code.push(op(LOAD, offset_of!(libc::seccomp_data, arch) as u32));
     // Programs of 32 bits have no pointers into the range.
@@ -203,12 +228,13 @@ fn program() -> Vec<sock_filter> {
     program.code
 }
 
-/// Loads the filter for all threads of this process, and for what it executes.
+/// Loads the filter for all threads of this process, and for what it executes. `traps_madvise`:
+/// also the advice after which pages read as zeros.
 ///
 /// # Errors
 /// The system's refusal.
-pub(super) fn load() -> io::Result<()> {
-    let mut code = program();
+pub(super) fn load(traps_madvise: bool) -> io::Result<()> {
+    let mut code = program(traps_madvise);
     let program = sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
     let load = || {
         let (set, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);

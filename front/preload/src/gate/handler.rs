@@ -4,7 +4,8 @@
 use super::copied::Arguments;
 use super::page::PAGE;
 use super::range::{RANGE, is_paged};
-use super::{actions, make, mask, own_stack, special, stacks};
+use super::{actions, make, mask, own_stack, page, special, stacks};
+use crate::caller;
 use crate::errno::{errno, set_errno};
 use highwater_units::PAGE_SIZE;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -40,17 +41,22 @@ pub(super) fn is_trapped() -> bool {
     TRAPPED.load(Relaxed)
 }
 
-/// Whether a signal comes from our filter, and not from one of the program's. Ours lets calls from
-/// the page of the gate through, and calls without a paged pointer.
-fn is_ours(info: &libc::siginfo_t, arguments: &Arguments) -> bool {
+/// The address behind the instruction that made a trapped call; 0: the signal is not of a filter.
+fn origin(info: &libc::siginfo_t) -> usize {
     /// Where siginfo_t has `si_call_addr`.
     const CALL_AT: usize = 16;
     if info.si_code != SYS_SECCOMP {
-        return false;
+        return 0;
     }
-    // SAFETY: the signal is of a filter: there is the address behind the instruction.
-    let address = unsafe { (&raw const *info).byte_add(CALL_AT).cast::<usize>().read() };
-    !(PAGE..=PAGE + PAGE_SIZE).contains(&address) && arguments.iter().any(|at| is_paged(*at))
+    // SAFETY: the signal is of a filter: the address is there.
+    unsafe { (&raw const *info).byte_add(CALL_AT).cast::<usize>().read() }
+}
+
+/// Whether a call was trapped by our filter, and not by one of the program's. Ours lets calls from
+/// the page of the gate through, and calls without a paged pointer.
+fn is_ours(origin: usize, arguments: &Arguments) -> bool {
+    let is_gate = (PAGE..=PAGE + PAGE_SIZE).contains(&origin);
+    origin != 0 && !is_gate && arguments.iter().any(|at| is_paged(*at))
 }
 
 extern "C" fn on_sigsys(
@@ -65,8 +71,16 @@ extern "C" fn on_sigsys(
         [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9]
             .map(register);
     let (number, stack) = (register(libc::REG_RAX), register(libc::REG_RSP));
-    if !is_ours(info, &arguments) {
+    let origin = origin(info);
+    if !is_ours(origin, &arguments) {
         return actions::pass_on(signal, info, context);
+    }
+    if number == libc::SYS_madvise as usize && caller::is_own(origin) {
+        // The manager drops pages where a filter refuses process_madvise.
+        // SAFETY: the manager's call.
+        let result = unsafe { page::call(number, arguments) };
+        context.uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64;
+        return;
     }
     let saved = errno();
     stacks::give(context);

@@ -54,7 +54,9 @@ mod table;
 mod vectors;
 mod wrappers;
 
+use crate::errno::call_by_library;
 use highwater_units::PAGE_SIZE;
+use libc::c_long;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::io;
 
@@ -63,18 +65,19 @@ pub(crate) use bus::may_be_restricted;
 pub(crate) use exec::with_copies;
 pub(crate) use mask::exchange as exchange_mask;
 pub(crate) use range::RANGE;
-pub(crate) use state::is_on;
+pub(crate) use state::{Follow, is_on};
 pub(crate) use wrappers::{function_for, function_for_request, learn};
 
-/// Prepares the process for the filter: the helper may inherit it.
+/// Prepares the process for the filter: the helper may inherit it. `follow`: for advice about
+/// memory that is given past the C library.
 ///
 /// # Errors
 /// Why there can be no gate, in one line.
-pub(crate) fn prepare() -> Result<(), String> {
+pub(crate) fn prepare(follow: Follow) -> Result<(), String> {
     page::map().map_err(|error| format!("the gate for system calls cannot be mapped: {error}"))?;
     handler::install();
     bus::install();
-    state::turn_on();
+    state::turn_on(follow);
     stacks::begin();
     Ok(())
 }
@@ -100,13 +103,28 @@ pub(crate) fn reserve(pages: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Loads the filter, unless an ancestor has.
+/// Makes a system call that our filter does not trap; returns minus the error number if it fails.
+///
+/// # Safety
+/// As for the system call.
+pub(crate) unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
+    // SAFETY: as the caller says; the page is mapped while the gate is on.
+    unsafe {
+        match is_on() {
+            true => page::call(number as usize, arguments),
+            false => call_by_library(number, arguments),
+        }
+    }
+}
+
+/// Loads the filter, unless an ancestor has. `traps_madvise`: the manager itself makes no such
+/// call on paged memory.
 ///
 /// # Errors
 /// Why there can be no gate, in one line.
-pub(crate) fn close() -> Result<(), String> {
+pub(crate) fn close(traps_madvise: bool) -> Result<(), String> {
     if handler::is_trapped() {
         return Ok(());
     }
-    filter::load().map_err(|error| format!("no filter for system calls: {error}"))
+    filter::load(traps_madvise).map_err(|error| format!("no filter for system calls: {error}"))
 }

@@ -8,7 +8,7 @@ use super::mask::Mask;
 use super::range::is_paged;
 use super::table::Argument::{self, In, InOut, Int, Number, Out, String};
 use super::table::Len::{Bits, Bytes, Of, Result, Window};
-use super::{filters, vectors};
+use super::{filters, state, vectors};
 
 const FAULT: isize = -(libc::EFAULT as isize);
 
@@ -20,6 +20,10 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
     let kinds = match number as libc::c_long {
         libc::SYS_fcntl => fcntl(arguments[1] as i32),
         libc::SYS_ioctl => return ioctl(number, arguments),
+        libc::SYS_madvise => {
+            let [address, len, advice, ..] = arguments;
+            return Some(state::advise(address, len, advice as i32));
+        }
         libc::SYS_seccomp => return Some(filters::make(arguments)),
         libc::SYS_setsockopt => return Some(filters::set_option(arguments)),
         libc::SYS_getsockopt => return Some(filters::option(arguments)),
