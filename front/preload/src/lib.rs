@@ -31,6 +31,7 @@
 mod advise;
 mod balance;
 mod begin;
+mod behind;
 mod blocks;
 mod brk;
 mod caller;

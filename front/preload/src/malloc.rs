@@ -9,6 +9,7 @@
 //! pages. One comparison of the address decides whose a block is. The exported functions only add
 //! their return address, which identifies the caller (caller.rs).
 
+use crate::behind::{Behind, behind};
 use crate::caller;
 use crate::errno::set_errno;
 use crate::heap::{self, Heap};
@@ -110,12 +111,14 @@ enum Owner {
     /// A heap that was given up.
     Abandoned(&'static Heap),
     Block(&'static Process, Region),
+    /// A library's behind this one.
+    Behind(&'static Behind),
     /// The C library's, or null.
     Libc,
 }
 
-/// A pointer into the range that is not the start of a block ends the program with a message, as in
-/// glibc. Pointers into the heap are checked later.
+/// A pointer into the range that is no malloc's block ends the program with a message, as in glibc.
+/// Pointers into the heap are checked later.
 #[inline]
 fn owner(pointer: *mut c_void) -> Owner {
     let address = pointer as usize;
@@ -131,9 +134,18 @@ fn block_at(process: &'static Process, pointer: *mut c_void) -> Owner {
     let found = process.regions(&blocked).find(process.page(pointer as usize));
     drop(blocked);
     let starts = |region: &Region| process.address(region.range.first).cast() == pointer;
-    match found.filter(|region| region.used_as == Use::Block && starts(region)) {
-        Some(region) => Owner::Block(process, region),
-        None => match heap::abandoned(pointer as usize) {
+    let used = |region: &Region, used_as| region.used_as == used_as;
+    match found {
+        Some(region) if used(&region, Use::Block) && starts(&region) => {
+            Owner::Block(process, region)
+        }
+        Some(region)
+            if used(&region, Use::Mapping)
+                && let Some(behind) = behind() =>
+        {
+            Owner::Behind(behind)
+        }
+        _ => match heap::abandoned(pointer as usize) {
             Some(heap) => Owner::Abandoned(heap),
             None => heap::end_foreign(pointer as usize),
         },
@@ -207,6 +219,8 @@ pub(crate) unsafe fn release(pointer: *mut c_void) {
             process.release(region.range);
             set_errno(errno);
         }
+        // SAFETY: a block of that malloc.
+        Owner::Behind(behind) => unsafe { (behind.free)(pointer) },
         // SAFETY: not in the range, so the C library's.
         Owner::Libc => unsafe { (c_library().free)(pointer) },
     }
@@ -258,6 +272,7 @@ pub(crate) unsafe extern "C" fn realloc_for(
             Owner::Abandoned(heap) => change(p, heap.size_of(p as usize), size, caller),
             Owner::Block(process, region) if size >= PAGED_MIN => resize(process, region, size),
             Owner::Block(_, region) => change(p, bytes(&region), size, caller),
+            Owner::Behind(behind) => (behind.realloc)(p, size),
             Owner::Libc => from_libc(p, size, caller),
         }
     }
@@ -526,6 +541,8 @@ unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> size_t {
     match owner(pointer) {
         Owner::Heap(heap) | Owner::Abandoned(heap) => heap.size_of(pointer as usize),
         Owner::Block(_, region) => bytes(&region),
+        // SAFETY: a block of that malloc.
+        Owner::Behind(behind) => unsafe { (behind.usable_size)(pointer) },
         Owner::Libc if pointer.is_null() => 0,
         // SAFETY: a block of the C library.
         Owner::Libc => unsafe { libc_usable_size(pointer) },

@@ -101,12 +101,34 @@ static void directories(void)
 		closedir(open[i]);
 }
 
+/* operator new and delete of a malloc's library. jemalloc's new does not call malloc by its name,
+ * and its delete calls free. */
+extern void *_Znwm(size_t bytes) __attribute__((weak));
+extern void _ZdlPv(void *block) __attribute__((weak));
+
+static void *create(unsigned block, size_t bytes)
+{
+	if (_Znwm && block % 7 == 0)
+		return _Znwm(bytes);
+	return block % 3 ? malloc(bytes) : block % 2 ? calloc(1, bytes) :
+		aligned_alloc(64, (bytes + 63) & ~63ul);
+}
+
+static void delete(unsigned block)
+{
+	if (_ZdlPv && block % 7 == 0)
+		_ZdlPv(blocks[block]);
+	else
+		free(blocks[block]);
+}
+
 static void mallocs(void)
 {
 	for (unsigned block = 0; block < BLOCKS; block++) {
 		size_t bytes = size_of(block, 0);
-		blocks[block] = block % 3 ? malloc(bytes) : block % 2 ? calloc(1, bytes) :
-						aligned_alloc(64, (bytes + 63) & ~63ul);
+		blocks[block] = create(block, bytes);
+		if (malloc_usable_size(blocks[block]) < bytes)
+			fail("usable size", block);
 		fill(block, bytes);
 	}
 	directories();
@@ -120,7 +142,7 @@ static void mallocs(void)
 	if (child == 0) {
 		for (unsigned block = 0; block < BLOCKS; block += 2) {
 			check(block, sizes[block]);
-			free(blocks[block]);
+			delete(block);
 		}
 		_exit(0);
 	}
@@ -135,7 +157,7 @@ static void mallocs(void)
 	free(text);
 	for (unsigned block = 0; block < BLOCKS; block++) {
 		check(block, sizes[block]);
-		free(blocks[block]);
+		delete(block);
 	}
 }
 
