@@ -4,9 +4,9 @@
 use highwater_lab::swarm::{self, Summary};
 use highwater_testkit::seeds_on_all_cpus as seeds;
 
-/// Seeds of each of the tests: about half a minute on two CPUs. A few where assertions are off, and
+/// Seeds of each of the tests: some 20 s on two CPUs. A few where assertions are off, and
 /// much would go unseen.
-const SEEDS: u64 = if cfg!(debug_assertions) { 30 } else { 10 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 20 } else { 10 };
 
 #[track_caller]
 fn run(seed: u64) -> Summary {

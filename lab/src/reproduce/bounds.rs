@@ -118,7 +118,7 @@ fn compaction_scans_less_if_it_remembers_where_it_failed() {
 #[test]
 fn swapping_is_faster_if_each_core_has_its_own_lru_lists() {
     let small =
-        Small { experiment: "scaleswap-2026", study: 0, tasks: 128, scale: 512, shorter: 10.0 };
+        Small { experiment: "scaleswap-2026", study: 0, tasks: 128, scale: 512, shorter: 20.0 };
     small.assert_shows(&["scaleswap-2026-lru"], &["swap throughput"]);
 }
 
