@@ -244,7 +244,7 @@ fn failing_devices_lose_nothing() {
 fn a_full_device_is_an_error() {
     let failures = AtomicU64::new(0);
     seeds(4, |seed| {
-        let drawn = draw(seed, 2 + seed as usize % 3, 400);
+        let drawn = draw(seed, 2 + seed as usize % 3, 200);
         let devices = vec![common::memory(256, Latency::Asynchronous, &drawn.injected)];
         let mut mix = Mix::usual();
         mix.set(Operation::Copy, 0);
