@@ -127,6 +127,37 @@ static uint64_t seen(size_t pages)
     return checked(at, pages, 1, "seen");
 }
 
+/* ---- ignored: a served child executes a program while SIGCHLD is ignored ---- */
+
+static void execute_ignoring(int flags, void (*handler)(int), size_t pages)
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+    int ends[2];
+    MUST(sigaction(SIGCHLD, &action, NULL) == 0 && pipe(ends) == 0);
+    fflush(NULL);
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        checked(filled(pages, 2), pages, 2, "in the child");
+        MUST(dup2(ends[1], STDOUT_FILENO) == STDOUT_FILENO);
+        execl("/bin/sh", "sh", "-c", "sleep 0.2; echo alive", (char *)NULL);
+        die("exec: %s", strerror(errno));
+    }
+    char found[16] = "";
+    close(ends[1]);
+    MUST(read(ends[0], found, sizeof found) == 6 && memcmp(found, "alive\n", 6) == 0);
+    close(ends[0]);
+}
+
+static uint64_t ignored(size_t pages)
+{
+    void *at = filled(pages, 1);
+    execute_ignoring(0, SIG_IGN, pages);
+    execute_ignoring(SA_NOCLDWAIT, SIG_DFL, pages);
+    signal(SIGCHLD, SIG_DFL);
+    return checked(at, pages, 1, "ignored");
+}
+
 /* ---- groups: calls that the C library has every thread make, with paged pointers ---- */
 
 static void set_groups(void *of, size_t pages)
@@ -340,6 +371,7 @@ int main(int count, char **arguments)
         {"threads", threads},   {"seen", seen},         {"groups", groups},
         {"closed", closed},     {"strict", strict},     {"read", read_child},
         {"early", early},       {"privileges", privileges}, {"generations", generations},
+        {"ignored", ignored},
         {NULL, NULL},
     };
     return run_sections(sections, count, arguments);

@@ -142,8 +142,7 @@ extern "C" fn starter<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::
     let start = unsafe { &mut *start };
     let task = Task { entry: guardian::<F>, argument };
     // SAFETY: the guardian has its own stack and thread-local variables, which are leaked.
-    let made =
-        unsafe { clone::clone(flags::GUARDIAN, &start.guardian, task, clone::Words::none()) };
+    let made = unsafe { clone::clone(flags::PROCESS, &start.guardian, task, clone::Words::none()) };
     start.made.store(made.unwrap_or_else(|error| -error), Release);
     0
 }
@@ -164,7 +163,7 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     let block = start.helper.take().expect("cloned once");
     let task = Task { entry: helper::<F>, argument };
     // SAFETY: as for the guardian; the block is leaked.
-    let made = unsafe { clone::clone(flags::HELPER, &block, task, clone::Words::none()) };
+    let made = unsafe { clone::clone(flags::PROCESS, &block, task, clone::Words::none()) };
     std::mem::forget(block);
     match made.map(|helper| guard(helper, start.program)) {
         Ok(Ended::Status(0)) => 0,
