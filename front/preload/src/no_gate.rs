@@ -62,6 +62,6 @@ pub(crate) fn function_for_request(_: libc::c_ulong) -> Option<usize> {
     None
 }
 
-pub(crate) fn function_for(_: libc::c_long, _: usize) -> Option<usize> {
+pub(crate) fn function_for(_: libc::c_long, _: [usize; 3]) -> Option<usize> {
     None
 }

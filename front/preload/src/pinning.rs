@@ -44,7 +44,7 @@ pub(crate) mod system_call {
         if unsafe { may_pin(number, [first, second, third, fourth]) } {
             expect();
         }
-        gate::function_for(number, first).unwrap_or_else(|| NEXT.get())
+        gate::function_for(number, [first, second, third]).unwrap_or_else(|| NEXT.get())
     }
 
     looks!(syscall, look);

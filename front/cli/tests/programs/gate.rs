@@ -57,6 +57,16 @@ fn a_process_that_restricts_itself_early_is_left_alone() {
     }
 }
 
+/// Firefox asks whether the system has filters, and none of its processes was paged.
+#[test]
+fn a_process_that_asks_for_filters_is_paged() {
+    let place = Place::beside_others();
+    let program = place.c_program("sandboxed", &["asks"]);
+    let unlimited = place.run(&program).expect_success("asks");
+    let limits = Limits { swap_size: 64 * MIB, mode: Some(Mode::InThread), ..Limits::of(8 * MIB) };
+    place.compare_output("asks", &unlimited, &limits, &program).expect_swapping();
+}
+
 /// A collector of garbage looks for a thread's stack pointer there. It ended programs with libgc, D
 /// and Mono by SIGSEGV.
 #[test]

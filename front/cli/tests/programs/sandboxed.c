@@ -1,5 +1,6 @@
 /* Loads a filter that ends the process at nearly all system calls, before it has needed memory,
- * then uses some and exits, as sshd's processes do:   sandboxed prctl|seccomp
+ * then uses some and exits, as sshd's processes do; or only asks whether the system has filters, as
+ * Firefox does:   sandboxed prctl|seccomp|asks
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -22,7 +23,10 @@ int main(int count, char **arguments)
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};
     MUST(count == 2 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    if (strcmp(arguments[1], "prctl") == 0)
+    if (strcmp(arguments[1], "asks") == 0) {
+        MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL, 0, 0) == -1 && errno == EFAULT);
+        MUST(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL) == -1 && errno == EFAULT);
+    } else if (strcmp(arguments[1], "prctl") == 0)
         MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0);
     else
         MUST(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);

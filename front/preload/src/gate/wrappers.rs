@@ -107,12 +107,12 @@ diverted! {
     popen => open_command;
 }
 
-/// The gate's function for a number that is given to syscall(2), with its first argument, if it has
-/// pointers in structures.
-pub(crate) fn function_for(number: c_long, first: usize) -> Option<usize> {
+/// The gate's function for a number that is given to syscall(2), with its first arguments, if it
+/// has pointers in structures.
+pub(crate) fn function_for(number: c_long, arguments: [usize; 3]) -> Option<usize> {
     // What it does may keep this process from being served later.
     later::begin();
-    let restricts = restricts(number, first);
+    let restricts = restricts(number, arguments);
     if restricts {
         prepare_for_filter();
     }
@@ -145,10 +145,20 @@ fn prepare_for_filter() {
     bus::expect_restrictions();
 }
 
-/// Whether a system call may load a filter.
-fn restricts(number: c_long, first: usize) -> bool {
-    let loads = first <= libc::SECCOMP_SET_MODE_FILTER as usize;
-    number == libc::SYS_seccomp && loads || number == libc::SYS_prctl && filters::is_set_by(first)
+/// Whether a system call with these first arguments may restrict the process. Firefox asks whether
+/// filters are there, with none: that restricts nothing.
+fn restricts(number: c_long, [first, second, filter]: [usize; 3]) -> bool {
+    match number {
+        libc::SYS_seccomp => match first as libc::c_uint {
+            libc::SECCOMP_SET_MODE_STRICT => true,
+            libc::SECCOMP_SET_MODE_FILTER => filter != 0,
+            _ => false,
+        },
+        libc::SYS_prctl if filters::is_set_by(first) => {
+            second != libc::SECCOMP_MODE_FILTER as usize || filter != 0
+        }
+        _ => false,
+    }
 }
 
 /// Functions whose threads block all signals, and therefore cannot be served.
@@ -345,12 +355,14 @@ mod process_control {
 
     pub(super) static NEXT: Next = Next::new(b"prctl\0");
 
-    extern "C" fn look(option: c_int) -> usize {
+    extern "C" fn look(option: c_int, mode: usize, filter: usize) -> usize {
         if !matches!(option, libc::PR_SET_NAME | libc::PR_SET_PDEATHSIG) {
             later::begin();
         }
         match option {
-            libc::PR_SET_SECCOMP => prepare_for_filter(),
+            _ if restricts(libc::SYS_prctl, [option as usize, mode, filter]) => {
+                prepare_for_filter();
+            }
             libc::PR_SET_TSC => bus::expect_restrictions(),
             _ => {}
         }
