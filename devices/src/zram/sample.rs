@@ -8,7 +8,7 @@ use crate::spec::Algorithm;
 use crate::zram::class::Class;
 use crate::zram::codec::Codecs;
 use crate::zram::content::{Corrupt, Page};
-use crate::zram::{page, same_word};
+use crate::zram::{SMALL_MAX, page, same_word};
 use highwater_platform::Io;
 use highwater_units::PAGE_SIZE;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,6 +26,8 @@ pub struct Sample {
     pub bytes: u64,
     /// The time that decompressing them took, in nanoseconds.
     pub nanos: u64,
+    /// Those that would take half of a page or less.
+    pub small: u64,
 }
 
 /// Takes a sample of the pages that a device writes.
@@ -35,6 +37,7 @@ pub struct Sampler {
     pages: AtomicU64,
     bytes: AtomicU64,
     nanos: AtomicU64,
+    small: AtomicU64,
 }
 
 impl Sampler {
@@ -43,8 +46,8 @@ impl Sampler {
     pub fn new() -> Sampler {
         let codecs = Codecs::new(Algorithm::Lz4, 1);
         let codecs = codecs.unwrap_or_else(|errno| unreachable!("lz4 asks for nothing: {errno}"));
-        let [written, pages, bytes, nanos] = Default::default();
-        Sampler { codecs, written, pages, bytes, nanos }
+        let [written, pages, bytes, nanos, small] = Default::default();
+        Sampler { codecs, written, pages, bytes, nanos, small }
     }
 
     /// Takes each 256th page of those that are about to be written.
@@ -72,6 +75,7 @@ impl Sampler {
         };
         self.pages.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
+        self.small.fetch_add(u64::from(bytes <= SMALL_MAX), Relaxed);
         self.nanos.fetch_add(nanos, Relaxed);
     }
 
@@ -86,9 +90,9 @@ impl Sampler {
 
     /// The sample so far.
     pub fn sample(&self) -> Sample {
-        let [pages, bytes, nanos] =
-            [&self.pages, &self.bytes, &self.nanos].map(|word| word.load(Relaxed));
-        Sample { pages, bytes, nanos }
+        let [pages, bytes, nanos, small] =
+            [&self.pages, &self.bytes, &self.nanos, &self.small].map(|word| word.load(Relaxed));
+        Sample { pages, bytes, nanos, small }
     }
 }
 
@@ -103,12 +107,14 @@ mod tests {
         let text: Page = std::array::from_fn(|i| b"the quick brown fox"[(i + i / 97) % 19]);
         let noise: Page = std::array::from_fn(|_| random.next_u64() as u8);
         sampler.take(&[7; PAGE_SIZE]);
-        assert_eq!(sampler.sample(), Sample { pages: 1, bytes: 0, nanos: 0 });
+        let same = Sample { pages: 1, small: 1, ..Sample::default() };
+        assert_eq!(sampler.sample(), same);
         sampler.take(&noise);
-        assert_eq!(sampler.sample(), Sample { pages: 2, bytes: 4096, nanos: 0 });
+        assert_eq!(sampler.sample(), Sample { pages: 2, bytes: 4096, ..same });
         sampler.take(&text);
-        let Sample { pages, bytes, nanos } = sampler.sample();
+        let Sample { pages, bytes, nanos, small } = sampler.sample();
         assert!(pages == 3 && (4100..5200).contains(&bytes) && nanos > 0, "{bytes}, {nanos}");
+        assert_eq!(small, 2);
     }
 
     #[test]

@@ -144,6 +144,7 @@ impl Evidence {
                 pages: all.get(Counter::SampledPages),
                 bytes: all.get(Counter::SampledBytes),
                 nanos: all.get(Counter::SampledNanos),
+                ..Sample::default()
             },
             slow: only_slow(swap).cloned(),
             minor: Duration::from_nanos(all.minor.mean().0),
@@ -277,7 +278,7 @@ mod tests {
         reads: 1000,
         reads_of_one: 900,
         frames: Some(1000),
-        sample: Sample { pages: 0, bytes: 0, nanos: 0 },
+        sample: Sample { pages: 0, bytes: 0, nanos: 0, small: 0 },
         slow: None,
         minor: Duration::from_micros(5),
         major: Duration::from_micros(60),
@@ -286,8 +287,8 @@ mod tests {
         scope: Some(Scope::Everything),
     };
     /// Compresses four times, and is decompressed in 1 us.
-    const COMPRESSING: Sample = Sample { pages: 100, bytes: 100 << 10, nanos: 100_000 };
-    const INCOMPRESSIBLE: Sample = Sample { pages: 100, bytes: 400 << 10, nanos: 0 };
+    const COMPRESSING: Sample = Sample { pages: 100, bytes: 100 << 10, nanos: 100_000, small: 100 };
+    const INCOMPRESSIBLE: Sample = Sample { pages: 100, bytes: 400 << 10, nanos: 0, small: 0 };
 
     /// The device of a run.
     fn disk() -> Option<Area> {

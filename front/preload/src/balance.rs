@@ -12,6 +12,7 @@
 
 use crate::process::Process;
 use crate::program::program;
+use crate::tier_windows::TierWindows;
 use crate::{sharing, swap_set};
 use highwater_mm::Manager;
 use highwater_mm::config::Tunables;
@@ -86,6 +87,7 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
     let mut misses = Misses::new(manager);
     let mut times = Times::new(manager, ran());
     let mut granted = 0;
+    let mut tiers = TierWindows::new();
     let mut tuning = Tuning { kswapd: Some(process.settings.kswapd), ..Tuning::default() };
     for tick in 0.. {
         let seen = share.changes();
@@ -95,8 +97,8 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
         }
         let besides = process.reporter.unpaged.publish();
         let devices = manager.platform().devices();
-        if let Some(most) = share.tiers_most(devices.resident_in_tiers().pages()) {
-            devices.limit_resident(Bytes::of_pages(most));
+        if let Some(half) = share.tiers_most(devices.resident_in_tiers().pages()) {
+            devices.limit_resident(Bytes::of_pages(tiers.most(manager, half)));
         }
         sharing::guard_if_tight(process);
         tuning = tune(manager, tuning, share.tuning());

@@ -95,6 +95,7 @@ mod streams;
 mod swap_room;
 mod swap_set;
 mod target;
+mod tier_windows;
 mod tls;
 mod units;
 mod unpaged;

@@ -22,6 +22,7 @@ mod parts;
 mod settings;
 mod share;
 mod shared_pages;
+mod split;
 mod stats_file;
 mod swap_dir;
 mod swap_list;
@@ -42,6 +43,7 @@ pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache
 pub use parts::Parts;
 pub use settings::{RUN_DIR, Settings};
 pub use share::{Aim, Besides, Forked, Share};
+pub use split::{Costs, Distances, Split, Window};
 pub use stats_file::{
     Image, Name, OtherBuild, Published, StatsFile, read_all, read_published, take_ended,
     unpublished,

@@ -104,7 +104,7 @@ impl HistogramSnapshot {
     }
 
     /// The least value, the width and the count of each bucket, in ascending order.
-    pub(super) fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let counts = self.buckets.iter().enumerate();
         counts.map(|(at, count)| (least_of(at), least_of(at + 1) - least_of(at), *count))
     }
