@@ -27,8 +27,8 @@ fn a_program_sees_one_thread_and_no_child() {
     compare("seen", Swap::Ram);
 }
 
-/// The kernel collected the status of a helper that had ended as it should, and the program that was
-/// executed meanwhile was killed.
+/// The kernel dropped the status of a helper that had ended as it should: the executed program was
+/// killed.
 #[test]
 fn a_program_that_ignores_its_children_may_execute_another() {
     compare("ignored", Swap::Ram);

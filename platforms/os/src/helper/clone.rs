@@ -23,8 +23,8 @@ pub(super) mod flags {
     /// Shares memory; its parent waits until it ends. Its end sends no signal.
     pub(crate) const STARTER: c_int = CLONE_VM | CLONE_VFORK | CLONE_UNTRACED;
     /// A guardian or a helper. Shares the starter's descriptors, which are a copy of the program's.
-    /// Its end sends no signal: where the program ignores SIGCHLD, so do these, and the kernel would
-    /// drop the status of a child that sends one.
+    /// Its end sends no signal: where the program ignores SIGCHLD, so does the guardian, and the
+    /// kernel would drop the status of a child that sends one.
     pub(crate) const PROCESS: c_int =
         CLONE_VM | CLONE_FILES | CLONE_FS | CLONE_UNTRACED | CLONE_SETTLS;
     pub(crate) const THREAD: c_int =
