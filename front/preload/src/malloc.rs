@@ -134,22 +134,12 @@ fn block_at(process: &'static Process, pointer: *mut c_void) -> Owner {
     let found = process.regions(&blocked).find(process.page(pointer as usize));
     drop(blocked);
     let starts = |region: &Region| process.address(region.range.first).cast() == pointer;
-    let used = |region: &Region, used_as| region.used_as == used_as;
-    match found {
-        Some(region) if used(&region, Use::Block) && starts(&region) => {
-            Owner::Block(process, region)
-        }
-        Some(region)
-            if used(&region, Use::Mapping)
-                && let Some(behind) = behind() =>
-        {
-            Owner::Behind(behind)
-        }
-        _ => match heap::abandoned(pointer as usize) {
-            Some(heap) => Owner::Abandoned(heap),
-            None => heap::end_foreign(pointer as usize),
-        },
-    }
+    let owner = match found.map(|region| (region.used_as, region)) {
+        Some((Use::Block, region)) if starts(&region) => Some(Owner::Block(process, region)),
+        Some((Use::Mapping, _)) => behind().map(Owner::Behind),
+        _ => heap::abandoned(pointer as usize).map(Owner::Abandoned),
+    };
+    owner.unwrap_or_else(|| heap::end_foreign(pointer as usize))
 }
 
 fn pages(region: &Region) -> u64 {

@@ -83,14 +83,15 @@ fn parents_and_children_share_memory_until_they_write() {
     }
 }
 
-/// Where there is room for all pages, nothing is written for a child.
+/// Where there is room for all pages, nothing is written for a child: four processes of 10 MiB, and
+/// one that has just ended.
 #[test]
 fn a_fork_writes_no_page_that_is_in_memory() {
     let place = Place::beside_others();
     let program = place.c_program("forks", &["10", "turns", "nested"]);
     let unlimited = place.run(&program).expect_success("forks");
     for mode in [Mode::InThread, Mode::Handlers] {
-        let limits = Limits { mode: Some(mode), ..Limits::of(40 * MIB) };
+        let limits = Limits { mode: Some(mode), ..Limits::of(50 * MIB) };
         let report = place.compare_output("forks", &unlimited, &limits, &program);
         assert_eq!(report.number("/vmstat/pswpout"), 0);
         // In-thread, a child whose pages are all there may need no manager.

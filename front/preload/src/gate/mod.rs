@@ -108,12 +108,12 @@ pub(crate) fn reserve(pages: u64) -> io::Result<()> {
 /// # Safety
 /// As for the system call.
 pub(crate) unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
-    // SAFETY: as the caller says; the page is mapped while the gate is on.
-    unsafe {
-        match is_on() {
-            true => page::call(number as usize, arguments),
-            false => call_by_library(number, arguments),
-        }
+    if is_on() {
+        // SAFETY: as the caller says; the page is mapped.
+        unsafe { page::call(number as usize, arguments) }
+    } else {
+        // SAFETY: as the caller says.
+        unsafe { call_by_library(number, arguments) }
     }
 }
 
