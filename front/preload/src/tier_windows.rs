@@ -20,10 +20,11 @@ const WRITES_MIN: u64 = 16;
 const FRAMES_MIN: u64 = 256;
 /// Pages from the slow level that tell how long a read takes.
 const SLOW_MIN: u64 = 1024;
-/// A major fault besides decompressing: 9 to 16 us are measured with it where all pages are in the
-/// fast level.
+/// Nanoseconds of a major fault without the codec: with it, 9 to 16 us are measured where all pages
+/// are in the fast level.
 const FAULT: f64 = 10_000.0;
-/// A page is compressed for each that is decompressed, which takes twice as long.
+/// Decompressions that a fault from the fast level takes as long as: its own, and compressing
+/// another page in return, which takes twice as long.
 const CODEC: f64 = 3.0;
 
 /// What was counted up to the last window, and what is known of pages and devices.

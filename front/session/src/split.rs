@@ -20,16 +20,16 @@
 /// Divisions differ by so many parts of the memory; the fast level has at most half.
 const PARTS: u64 = 8;
 const CHOICES: usize = PARTS as usize / 2 + 1;
-/// Percent of its limit at which the fast level stops to write pages back: with less it does not
-/// need more.
+/// Percent of its limit down to which the fast level writes pages back: one that holds less needs
+/// no higher limit.
 const FULL_PERCENT: u64 = 80;
 
 /// Costs of faults, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// A page comes from the fast level, ...
+    /// A fault whose page is on the fast level.
     pub fast: f64,
-    /// ... or from the slow one.
+    /// A fault whose page is on the slow level.
     pub slow: f64,
 }
 

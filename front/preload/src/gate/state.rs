@@ -1,4 +1,4 @@
-//! Whether there is a gate, and what it needs of the program's memory.
+//! Whether there is a gate, and the function that follows advice about memory.
 
 use crate::environment;
 use highwater_session::SystemCalls;
