@@ -27,7 +27,7 @@ const FAULT: f64 = 10_000.0;
 /// another page in return, which takes twice as long.
 const CODEC: f64 = 3.0;
 
-/// What was counted up to the last window, and what is known of pages and devices.
+/// The counters at the end of the last window, and estimates for pages and devices.
 pub(crate) struct TierWindows {
     split: Split,
     counted: Snapshot,

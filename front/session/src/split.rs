@@ -103,8 +103,8 @@ impl Window {
 pub struct Split {
     /// The limit of the fast level, in parts of the memory.
     parts: usize,
-    /// What the windows since the last move have cost more than they would have with each choice;
-    /// never less than nothing, for what was right before says little about a program's next phase.
+    /// For each choice, the nanoseconds that it would have saved since the last move. At least 0:
+    /// an earlier phase of a program says little about the next one.
     regrets: [f64; CHOICES],
 }
 
