@@ -3,7 +3,7 @@
 use crate::gate;
 use crate::process::{self, Process};
 use crate::regions::Use;
-use crate::spans::{Holder, Named, Span, fail, result_of, returned};
+use crate::spans::{Holder, Named, Span, fail, kernel, returned};
 use highwater_mm::{CollapseError, Range};
 use highwater_os::sys::{Advice, MADV_DONTNEED_LOCKED};
 use highwater_units::{PAGE_SIZE, Vpn};
@@ -225,7 +225,7 @@ unsafe extern "C" fn mincore(address: *mut c_void, len: size_t, vec: *mut c_ucha
         Holder::Kernel | Holder::Served(..) => {
             let vec = vec.wrapping_add((span.start - start) / PAGE_SIZE);
             // SAFETY: the kernel checks the array.
-            result_of(unsafe { libc::syscall(call, span.start, span.len, vec) }).map(drop)
+            unsafe { kernel(call, [span.start, span.len, vec as usize, 0, 0, 0]) }.map(drop)
         }
     };
     returned(named.spans().into_iter().try_for_each(ask))
@@ -250,7 +250,7 @@ unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c
             Holder::Served(..) => Ok(()),
             Holder::Kernel => {
                 // SAFETY: the program's own mapping, at its request.
-                result_of(unsafe { libc::syscall(call, span.start, span.len, flags) }).map(drop)
+                unsafe { kernel(call, [span.start, span.len, flags as usize, 0, 0, 0]) }.map(drop)
             }
         })),
     }

@@ -1,6 +1,6 @@
 //! errno, as the functions of this library set it.
 
-use libc::{c_int, c_long};
+use libc::c_int;
 
 pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: errno is the thread's own.
@@ -22,18 +22,5 @@ pub(crate) fn returned(result: isize) -> isize {
             -1
         }
         done => done,
-    }
-}
-
-/// Makes a system call by the C library; returns minus the error number if it fails.
-///
-/// # Safety
-/// As for the system call.
-pub(crate) unsafe fn call_by_library(number: c_long, arguments: [usize; 6]) -> isize {
-    let [a, b, c, d, e, f] = arguments;
-    // SAFETY: as the caller says.
-    match unsafe { libc::syscall(number, a, b, c, d, e, f) } {
-        -1 => -(errno() as isize),
-        done => done as isize,
     }
 }

@@ -34,6 +34,7 @@ mod begin;
 mod behind;
 mod blocks;
 mod brk;
+mod by_number;
 mod caller;
 mod calls;
 mod changes;

@@ -3,9 +3,10 @@
 use highwater_mm::Range;
 use highwater_session::MapFiles;
 use highwater_units::{PAGE_SIZE, SpaceId};
-use libc::{c_int, off_t};
+use libc::{c_int, c_void, off_t};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Maximum number of mapped files; further ones stay the kernel's.
@@ -112,8 +113,12 @@ pub(crate) fn map_file(
     fd: RawFd,
     at: off_t,
 ) -> std::io::Result<()> {
-    let (access, flags) = (libc::PROT_READ, kind | libc::MAP_FIXED);
-    // SAFETY: pages of the paged range that are a region of the program's, at its request.
-    let mapped = unsafe { libc::syscall(libc::SYS_mmap, address, len, access, flags, fd, at) };
-    if mapped == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    let flags = MapFlags::from_bits_retain(kind as u32) | MapFlags::FIXED;
+    // SAFETY: open for the call; pages of the paged range that are a region of the program's, at
+    // its request.
+    unsafe {
+        let file = BorrowedFd::borrow_raw(fd);
+        mmap(address as usize as *mut c_void, len, ProtFlags::READ, flags, file, at as u64)?;
+    }
+    Ok(())
 }

@@ -20,7 +20,7 @@ use crate::process::Process;
 use crate::protect::set_access;
 use crate::ranges::Over;
 use crate::regions::Use;
-use crate::spans::{Named, refuse, result_of, returned};
+use crate::spans::{Named, kernel, refuse, returned};
 use crate::start;
 use crate::units::{Commit, pages_of};
 use highwater_mm::Range;
@@ -75,11 +75,10 @@ struct Call {
 impl Call {
     fn kernel(&self) -> Result<usize, c_int> {
         let Call { address, len, access, flags, fd, offset } = *self;
-        let call = libc::SYS_mmap;
+        let [access, flags, fd] = [access, flags, fd].map(|value| value as usize);
         // SAFETY: the program's request; a fixed one lies over pages of the range that are
         // changing.
-        let mapped = unsafe { libc::syscall(call, address, len, access, flags, fd, offset) };
-        result_of(mapped).map(|address| address as usize)
+        unsafe { kernel(libc::SYS_mmap, [address, len, access, flags, fd, offset as usize]) }
     }
 
     fn is_fixed(&self) -> bool {
@@ -118,7 +117,7 @@ impl Call {
 /// # Safety
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn mmap(
+pub(crate) unsafe extern "C" fn mmap(
     address: *mut c_void,
     len: size_t,
     access: c_int,
@@ -252,7 +251,7 @@ fn map_paged(process: &Process, range: Range, call: Call) -> Result<usize, c_int
 fn map_foreign(named: &Named, call: Call) -> Result<usize, c_int> {
     let trial = call.anywhere().kernel()?;
     // SAFETY: just mapped, and not passed on.
-    unsafe { libc::syscall(libc::SYS_munmap, trial, call.len) };
+    unsafe { unmap(trial, call.len) }?;
     if call.over() == Over::Nothing {
         claim_outside(named)?;
     }
@@ -276,11 +275,10 @@ fn claim_outside(named: &Named) -> Result<(), c_int> {
     for (index, (address, len)) in parts.iter().copied().enumerate() {
         let claim = Call { address, len, access, flags, fd: -1, offset: 0 };
         if let Err(error) = claim.kernel() {
-            let claimed = parts[..index].iter();
-            // SAFETY: mapped in earlier iterations.
-            claimed.for_each(|(at, len)| unsafe {
-                libc::syscall(libc::SYS_munmap, *at, *len);
-            });
+            for (at, len) in &parts[..index] {
+                // SAFETY: mapped in earlier iterations.
+                unsafe { unmap(*at, *len) }?;
+            }
             return Err(error);
         }
     }
@@ -288,10 +286,17 @@ fn claim_outside(named: &Named) -> Result<(), c_int> {
 }
 
 fn unmap_outside(named: &Named) -> Result<(), c_int> {
-    named.outside().into_iter().try_for_each(|(address, len)| {
-        // SAFETY: the program's own mapping, at its request.
-        result_of(unsafe { libc::syscall(libc::SYS_munmap, address, len) }).map(drop)
-    })
+    // SAFETY: the program's own mapping, at its request.
+    named.outside().into_iter().try_for_each(|(address, len)| unsafe { unmap(address, len) })
+}
+
+/// Unmaps memory of the kernel's.
+///
+/// # Safety
+/// As for munmap(2).
+unsafe fn unmap(address: usize, len: usize) -> Result<(), c_int> {
+    // SAFETY: as the caller says.
+    unsafe { kernel(libc::SYS_munmap, [address, len, 0, 0, 0, 0]) }.map(drop)
 }
 
 /// munmap(2).
@@ -299,11 +304,11 @@ fn unmap_outside(named: &Named) -> Result<(), c_int> {
 /// # Safety
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
+pub(crate) unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
     code::note_change(address as usize, len);
     let Some(named) = Named::of(address as usize, len) else {
         // SAFETY: the program's own mapping, at its request.
-        return unsafe { libc::syscall(libc::SYS_munmap, address, len) as c_int };
+        return returned(unsafe { unmap(address as usize, len) });
     };
     named.process.hints.note_unmapped(address as usize, len);
     // First, because the kernel may refuse it.

@@ -1,5 +1,5 @@
-//! The C library's own malloc and break, even if other libraries define functions of the same
-//! names.
+//! The C library's own malloc, break and syscall(2), even if other libraries define functions of
+//! the same names.
 //!
 //! ```text
 //! libc.so.6 in memory: PT_DYNAMIC -> DT_GNU_HASH, DT_SYMTAB, DT_STRTAB -> __libc_malloc ...
@@ -9,8 +9,9 @@
 //! library's own symbol tables. The lookup neither allocates nor calls anything that does, because
 //! malloc may be the caller.
 
+use crate::errno::errno;
 use crate::heap::gate::{self, Inside};
-use libc::{Elf64_Sym, PT_DYNAMIC, c_char, c_int, c_void, dl_phdr_info, intptr_t, size_t};
+use libc::{Elf64_Sym, PT_DYNAMIC, c_char, c_int, c_long, c_void, dl_phdr_info, intptr_t, size_t};
 use std::ffi::CStr;
 use std::mem::transmute;
 use std::ops::Deref;
@@ -25,6 +26,7 @@ pub(crate) struct Native {
     pub(crate) memalign: unsafe extern "C" fn(size_t, size_t) -> *mut c_void,
     pub(crate) brk: unsafe extern "C" fn(*mut c_void) -> c_int,
     pub(crate) sbrk: unsafe extern "C" fn(intptr_t) -> *mut c_void,
+    pub(crate) syscall: unsafe extern "C" fn(c_long, ...) -> c_long,
 }
 
 static NATIVE: OnceLock<Native> = OnceLock::new();
@@ -56,6 +58,20 @@ pub(crate) fn c_library() -> CLibrary {
     CLibrary { native: native(), inside: gate::enter() }
 }
 
+/// Makes a system call by the C library's function, not by this library's of the same name; returns
+/// minus the error number if it fails.
+///
+/// # Safety
+/// As for the system call.
+pub(crate) unsafe fn call_by_library(number: c_long, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: as the caller says.
+    match unsafe { (native().syscall)(number, a, b, c, d, e, f) } {
+        -1 => -(errno() as isize),
+        done => done as isize,
+    }
+}
+
 /// An address in the C library: a function that no other library defines.
 pub(crate) fn inside_libc() -> usize {
     libc::gnu_get_libc_version as *const c_void as usize
@@ -83,6 +99,7 @@ fn find() -> Native {
             memalign: transmute::<usize, _>(address(c"__libc_memalign")),
             brk: transmute::<usize, _>(address(c"brk")),
             sbrk: transmute::<usize, _>(address(c"sbrk")),
+            syscall: transmute::<usize, _>(address(c"syscall")),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The gate for system calls where there is none: it knows the calls of x86-64.
 
-pub(crate) use crate::errno::call_by_library as call;
+pub(crate) use crate::native::call_by_library as call;
 use std::io;
 use std::ops::Range;
 

@@ -18,6 +18,7 @@
 //! but a `struct open_how` and a `struct io_uring_params`. They go on by a jump: the next function
 //! returns to the caller, and a thread that is cancelled there unwinds no frame of this library.
 
+use crate::by_number;
 use crate::gate;
 use crate::next::{Next, looks};
 use crate::pins::expect;
@@ -27,7 +28,8 @@ use std::mem::offset_of;
 /// An argument that is not looked at.
 type Any = usize;
 
-/// syscall(2): all of the above by number; and calls that the gate makes (gate/wrappers.rs).
+/// syscall(2): all of the above by number; calls that change mappings (by_number.rs), and those
+/// that the gate makes (gate/wrappers.rs).
 pub(crate) mod system_call {
     use super::*;
 
@@ -44,7 +46,9 @@ pub(crate) mod system_call {
         if unsafe { may_pin(number, [first, second, third, fourth]) } {
             expect();
         }
-        gate::function_for(number, [first, second, third]).unwrap_or_else(|| NEXT.get())
+        by_number::function_for(number)
+            .or_else(|| gate::function_for(number, [first, second, third]))
+            .unwrap_or_else(|| NEXT.get())
     }
 
     looks!(syscall, look);

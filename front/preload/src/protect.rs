@@ -4,7 +4,7 @@ use crate::code;
 use crate::process::{self, Process, SPACE};
 use crate::regions::Use;
 use crate::signals::Blocked;
-use crate::spans::{Holder, Named, Span, fail, result_of, returned};
+use crate::spans::{Holder, Named, Span, fail, kernel, returned};
 use crate::start;
 use highwater_mm::Range;
 use libc::{c_int, c_long, c_void, size_t};
@@ -23,11 +23,15 @@ const DEFAULT_KEY: c_int = 0;
 /// # Safety
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn mprotect(
+    address: *mut c_void,
+    len: size_t,
+    access: c_int,
+) -> c_int {
     code::note_change(address as usize, len);
     match Named::of(address as usize, len) {
         // SAFETY: the program's own mapping, at its request.
-        None => unsafe { libc::syscall(libc::SYS_mprotect, address, len, access) as c_int },
+        None => returned(unsafe { to_kernel(address as usize, len, access) }),
         Some(_) if access & !PROT_ALL != 0 => fail(libc::EINVAL),
         Some(named) => {
             // As in the kernel: up to the first page that is not mapped.
@@ -35,6 +39,15 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) 
             returned(spans.try_for_each(|span| protect_span(named.process, &span, access)))
         }
     }
+}
+
+/// Protects memory of the kernel's.
+///
+/// # Safety
+/// As for mprotect(2).
+unsafe fn to_kernel(address: usize, len: usize, access: c_int) -> Result<(), c_int> {
+    // SAFETY: as the caller says.
+    unsafe { kernel(libc::SYS_mprotect, [address, len, access as usize, 0, 0, 0]) }.map(drop)
 }
 
 /// pkey_mprotect(2). Without a key it is mprotect. Paged memory has no keys: the manager's threads
@@ -64,11 +77,8 @@ unsafe extern "C" fn pkey_mprotect(
 fn protect_span(process: &Process, span: &Span, access: c_int) -> Result<(), c_int> {
     match span.holder {
         Holder::Unused => Err(libc::ENOMEM),
-        Holder::Kernel => {
-            let call = libc::SYS_mprotect;
-            // SAFETY: the program's own mapping, at its request.
-            result_of(unsafe { libc::syscall(call, span.start, span.len, access) }).map(drop)
-        }
+        // SAFETY: the program's own mapping, at its request.
+        Holder::Kernel => unsafe { to_kernel(span.start, span.len, access) },
         Holder::Served(range, used_as) => {
             let access = file_access(process, range, used_as, access);
             set_access(process, range, access)

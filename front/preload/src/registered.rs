@@ -2,7 +2,7 @@
 
 use highwater_os::sys;
 use highwater_units::PAGE_SIZE;
-use std::io;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
@@ -19,14 +19,10 @@ const REGISTERED_MAX: Duration = Duration::from_secs(1);
 
 impl Registered {
     pub(crate) fn new() -> Result<Registered, String> {
-        let (access, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-        let none = ptr::null_mut::<u8>();
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping.
-        match unsafe { libc::syscall(libc::SYS_mmap, none, PAGE_SIZE, access, flags, -1, 0usize) } {
-            -1 => Err(io::Error::last_os_error().to_string()),
-            address => Ok(Registered(ptr::with_exposed_provenance(address as usize))),
-        }
+        let word = unsafe { mmap_anonymous(ptr::null_mut(), PAGE_SIZE, access, MapFlags::SHARED) };
+        Ok(Registered(word.map_err(|error| error.to_string())?.cast()))
     }
 
     fn word(&self) -> &AtomicU32 {

@@ -12,12 +12,12 @@ use crate::protect::set_access;
 use crate::ranges::Over;
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
-use crate::spans::{Holder, Named, refuse, result_of};
+use crate::spans::{Holder, Named, kernel, refuse};
 use crate::units::{Commit, pages_of};
 use highwater_mm::Range;
 use highwater_os::sys;
 use highwater_units::{PAGE_SIZE, Vpn};
-use libc::{c_int, c_long, c_void, size_t};
+use libc::{c_int, c_void, size_t};
 
 /// Arguments of mremap(2).
 #[derive(Clone, Copy)]
@@ -32,10 +32,9 @@ struct Call {
 impl Call {
     fn kernel(&self) -> Result<usize, c_int> {
         let Call { address, old_len, len, flags, target } = *self;
-        let call = libc::SYS_mremap;
+        let arguments = [address, old_len, len, flags as usize, target, 0];
         // SAFETY: the program's own mapping, at its request.
-        let moved = unsafe { libc::syscall(call, address, old_len, len, flags, target) };
-        result_of(moved).map(|address: c_long| address as usize)
+        unsafe { kernel(libc::SYS_mremap, arguments) }
     }
 
     fn has(&self, flag: c_int) -> bool {
@@ -68,7 +67,7 @@ impl Call {
 /// # Safety
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn mremap(
+pub(crate) unsafe extern "C" fn mremap(
     address: *mut c_void,
     old_len: size_t,
     len: size_t,

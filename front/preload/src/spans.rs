@@ -9,6 +9,7 @@
 //! Calls on addresses outside, and invalid ones (unaligned, empty, beyond the end), go to the
 //! kernel, which returns the right errors.
 
+use crate::native::call_by_library;
 use crate::process::{self, Process};
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
@@ -34,11 +35,15 @@ pub(crate) fn returned(done: Result<(), c_int>) -> c_int {
     done.map_or_else(fail, |()| 0)
 }
 
-/// The result of a raw system call.
-pub(crate) fn result_of(returned: c_long) -> Result<c_long, c_int> {
-    match returned {
-        -1 => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
-        value => Ok(value),
+/// Makes a system call about memory that the kernel serves; returns its error number.
+///
+/// # Safety
+/// As for the system call.
+pub(crate) unsafe fn kernel(number: c_long, arguments: [usize; 6]) -> Result<usize, c_int> {
+    // SAFETY: as the caller says.
+    match unsafe { call_by_library(number, arguments) } {
+        error @ -4095..=-1 => Err(-error as c_int),
+        value => Ok(value as usize),
     }
 }
 

@@ -5,15 +5,13 @@
 
 use highwater_devices::{Sample, Tiering};
 use highwater_mm::Manager;
-use highwater_mm::stats::{Counter, Snapshot};
+use highwater_mm::stats::{Counter, REUSE_SAMPLED, Snapshot};
 use highwater_session::{Costs, Split, Window};
 use highwater_uffd::Uffd;
 use highwater_units::Nanos;
 
 /// Sampled reads that a window has at least: a share of them is known within 9 percent.
 const SAMPLES_MIN: u64 = 128;
-/// One read in so many is sampled.
-const SAMPLED: u64 = 64;
 /// Sampled pages, one in 256 of those written, that tell the share of small ones.
 const WRITES_MIN: u64 = 16;
 /// Frames of the fast level that tell how many pages a frame takes.
@@ -59,7 +57,7 @@ impl TierWindows {
     /// The frames that tiers are to take at most, if half of the memory is `half`.
     pub(crate) fn most(&mut self, manager: &Manager<Uffd>, half: u64) -> u64 {
         let read = manager.counted(Counter::PswpIn) - self.counted.get(Counter::PswpIn);
-        if read >= SAMPLES_MIN * SAMPLED
+        if read >= SAMPLES_MIN * u64::from(REUSE_SAMPLED)
             && let Some(window) = self.end_window(manager)
         {
             self.split.see(&window, half);
@@ -67,16 +65,17 @@ impl TierWindows {
         self.split.most(half)
     }
 
-    /// Ends a window, if it has enough samples. `None`, too, if fewer pages were evicted than half
-    /// of those that were read: memory grew, and distances say nothing about it.
+    /// Ends a window, if there is a tier, and enough samples. `None`, too, if fewer pages were
+    /// evicted than half of those that were read: memory grew, and distances say nothing about it.
     fn end_window(&mut self, manager: &Manager<Uffd>) -> Option<Window> {
+        let devices = manager.platform().devices();
+        let tiering = devices.tiering()?;
         let now = manager.statistics();
         let distances = now.reuse.since(&self.counted.reuse);
         if distances.count() < SAMPLES_MIN {
             return None;
         }
-        let devices = manager.platform().devices();
-        let (sample, tiering) = (devices.sample(), devices.tiering().unwrap_or_default());
+        let sample = devices.sample();
         let fast = devices.resident_in_tiers().pages();
         let since = |counter| now.get(counter) - self.counted.get(counter);
         let [read, evicted, written] =

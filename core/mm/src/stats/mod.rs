@@ -25,6 +25,7 @@ use histogram::Histogram;
 pub use histogram::HistogramSnapshot;
 pub use pressure::Pressure;
 pub(crate) use pressure::{Reading, Stalled};
+pub use reuse::REUSE_SAMPLED;
 pub use shortage::Shortage;
 
 use highwater_units::{CpuId, Nanos};

@@ -18,6 +18,9 @@ use super::Snapshot;
 use super::counter::Counter;
 use super::histogram::HistogramSnapshot;
 
+/// One slot in so many stands for all: a transfer has fewer pages.
+pub const REUSE_SAMPLED: u32 = 64;
+
 /// Of so many frames watermarks keep one free, about.
 const KEPT_FREE: u64 = 16;
 /// Samples that an estimate needs.

@@ -14,12 +14,10 @@
 //! Locking: none; a slot's age changes while its page is held.
 
 use super::by_slot::BySlot;
+use crate::stats::REUSE_SAMPLED;
 use highwater_units::Slot;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
-
-/// One slot in so many stands for all in statistics: a transfer has fewer pages.
-const SAMPLED: u32 = 64;
 
 /// Evictions of a whole memory, in ages.
 const AGES_OF_MEMORY: u32 = 4096;
@@ -83,7 +81,7 @@ impl Ages {
 
     /// The distance of the sampled one of some adjacent slots, if there is one.
     pub(super) fn sampled_distance(&self, slots: Range<u32>, clock: &EvictionClock) -> Option<u32> {
-        let sampled = slots.start.checked_next_multiple_of(SAMPLED)?;
+        let sampled = slots.start.checked_next_multiple_of(REUSE_SAMPLED)?;
         slots.contains(&sampled).then(|| self.distance(sampled, clock)).flatten()
     }
 }

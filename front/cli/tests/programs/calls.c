@@ -1,4 +1,6 @@
-/* Prints the results of memory calls, one line each:   calls
+/* Prints the results of memory calls, one line each:   calls [number]
+ *
+ * With `number` by syscall(2), not by the functions of the C library.
  *
  * Every call of the mmap family on pages that are mapped, that are not, and on both; with lengths
  * and addresses that are wrong. The lines are the same wherever the addresses lie.
@@ -7,9 +9,24 @@
 #include "check.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum { PAGES = 64 };
+
+static int by_number;
+
+#define mmap(address, length, access, flags, file, offset) \
+    (by_number ? (void *)syscall(SYS_mmap, address, length, access, flags, file, offset) \
+               : mmap(address, length, access, flags, file, offset))
+#define munmap(address, length) \
+    (by_number ? (int)syscall(SYS_munmap, address, length) : munmap(address, length))
+#define mprotect(address, length, access) \
+    (by_number ? (int)syscall(SYS_mprotect, address, length, access) \
+               : mprotect(address, length, access))
+#define mremap(address, old, length, ...) \
+    (by_number ? (void *)syscall(SYS_mremap, address, old, length, __VA_ARGS__) \
+               : mremap(address, old, length, __VA_ARGS__))
 
 static const int PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS, BOTH = PROT_READ | PROT_WRITE;
 
@@ -237,8 +254,29 @@ static void children(void)
     look(p, 0, 7);
 }
 
-int main(void)
+/* Mappings of more than the limit, of which one grows. */
+static void large(void)
 {
+    size_t pages = 8 * MIB / PAGE;
+    unsigned char *maps[] = {NULL, NULL};
+    for (size_t which = 0; which < 2; which++) {
+        maps[which] = mmap(NULL, pages * PAGE, BOTH, PRIVATE, -1, 0);
+        MUST(maps[which] != MAP_FAILED);
+        for (size_t page = 0; page < pages; page++)
+            fill_page(maps[which] + page * PAGE, page, which);
+    }
+    maps[0] = mremap(maps[0], pages * PAGE, 2 * pages * PAGE, MREMAP_MAYMOVE);
+    MUST(maps[0] != MAP_FAILED);
+    for (size_t which = 0; which < 2; which++)
+        for (size_t page = 0; page < pages; page++)
+            check_page(maps[which] + page * PAGE, page, which, "of large mappings");
+    CALL(munmap(maps[0], 2 * pages * PAGE));
+    CALL(munmap(maps[1], pages * PAGE));
+}
+
+int main(int count, char **arguments)
+{
+    by_number = count > 1 && strcmp(arguments[1], "number") == 0;
     unsigned char *served = mmap(NULL, MIB, BOTH, PRIVATE, -1, 0);
     MUST(served != MAP_FAILED);
     served[0] = 1;
@@ -248,5 +286,6 @@ int main(void)
     maps(mixed());
     reservations();
     children();
+    large();
     return 0;
 }

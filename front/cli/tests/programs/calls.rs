@@ -1,7 +1,6 @@
 //! Memory system calls: same results as the kernel's, and atomic for other threads.
 
 use crate::place::{Limits, Place};
-use crate::run::{Program, Run};
 use highwater_platform::testing::skip_or_fail;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,23 +9,18 @@ const MIB: u64 = 1 << 20;
 /// Ways to map pages (`--mapping`).
 const WAYS: [&str; 2] = ["auto", "copy"];
 
-/// Runs a program without limits, and within 4 MiB with each way of mapping; compares the output.
-fn compare(place: &Place, name: &str, arguments: &[&str]) {
-    let program = place.c_program(name, arguments);
-    let unlimited = place.run(&program).expect_success(name);
-    compare_with(place, name, &unlimited, &program);
-}
-
-fn compare_with(place: &Place, name: &str, unlimited: &Run, program: &Program) {
-    for mapping in WAYS {
-        let limits = Limits { mapping, ..Limits::of(4 * MIB) };
-        place.compare_output(&format!("{name}, {mapping}"), unlimited, &limits, program);
-    }
-}
-
+/// By the C library's functions, and by number. Both are paged.
 #[test]
 fn memory_calls_return_the_kernels_results() {
-    compare(&Place::beside_others(), "calls", &[]);
+    let place = Place::beside_others();
+    let program = place.c_program("calls", &[]);
+    let unlimited = place.run(&program).expect_success("calls");
+    for (program, mapping) in
+        [(&program, "auto"), (&program, "copy"), (&place.c_program("calls", &["number"]), "auto")]
+    {
+        let limits = Limits { mapping, ..Limits::of(4 * MIB) };
+        place.compare_output("calls", &unlimited, &limits, program).expect_swapping();
+    }
 }
 
 /// Races for some seconds; the kernel alone, for one: it prints the same.
@@ -35,7 +29,10 @@ fn race(options: &[&str]) {
     let [short, long] =
         ["1", "3"].map(|seconds| place.c_program("replaced", &[&[seconds], options].concat()));
     let unlimited = place.run(&short).expect_success("replaced");
-    compare_with(&place, "replaced", &unlimited, &long);
+    for mapping in WAYS {
+        let limits = Limits { mapping, ..Limits::of(4 * MIB) };
+        place.compare_output(&format!("replaced, {mapping}"), &unlimited, &limits, &long);
+    }
 }
 
 #[test]

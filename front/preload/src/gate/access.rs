@@ -9,6 +9,7 @@
 use super::mask::{Mask, without};
 use super::{known, page};
 use crate::errno::{errno, set_errno};
+use crate::native::call_by_library;
 use crate::process::{self, SPACE};
 use crate::regions::Use;
 use highwater_mm::Range;
@@ -89,11 +90,11 @@ pub(crate) fn is_writable(page: usize) -> bool {
         true => Access::Write.populate(page, page + PAGE_SIZE),
         false => {
             let before = errno();
-            // SAFETY: populating changes no contents. Not by the function, which is this library's.
-            let made = unsafe {
-                libc::syscall(libc::SYS_madvise, page, PAGE_SIZE, libc::MADV_POPULATE_WRITE)
-            };
-            let error = if made == 0 { 0 } else { errno() };
+            let advice = libc::MADV_POPULATE_WRITE as usize;
+            // SAFETY: populating changes no contents.
+            let error =
+                -unsafe { call_by_library(libc::SYS_madvise, [page, PAGE_SIZE, advice, 0, 0, 0]) }
+                    as i32;
             set_errno(before);
             error
         }

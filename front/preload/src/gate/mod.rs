@@ -54,7 +54,7 @@ mod table;
 mod vectors;
 mod wrappers;
 
-use crate::errno::call_by_library;
+use crate::native::call_by_library;
 use highwater_units::PAGE_SIZE;
 use libc::c_long;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
