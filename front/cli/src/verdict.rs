@@ -121,6 +121,9 @@ struct Evidence {
     swapped: Bytes,
     /// The budget; `None`: it was another one at the end.
     budget: Option<Bytes>,
+    /// Memory beyond it that the process took which read most: what is not paged may need more than
+    /// the budget.
+    excess: Bytes,
     scope: Option<Scope>,
 }
 
@@ -130,6 +133,11 @@ impl Evidence {
         let (all, reader) = (&totals.all, totals.reader.as_ref());
         let paged = Bytes::of_pages(all.get(Counter::PagedPeak));
         let budget = memory.budget();
+        let scope = memory.shared.map(|shared| shared.scope);
+        let peak = match scope {
+            Some(Scope::Everything) => reader.map_or(0, |one| one.get(Counter::HighWaterBytes)),
+            Some(Scope::Paged) | None => 0,
+        };
         let sum = |count: u64, mean: u64| Duration::from_nanos(count.saturating_mul(mean));
         Evidence {
             elapsed,
@@ -151,7 +159,8 @@ impl Evidence {
             major: Duration::from_nanos(all.major.mean().0),
             swapped: Bytes(paged.0.saturating_sub(all.get(Counter::ArenaBytes))),
             budget: (limit_at_end.unwrap_or(budget) == budget).then_some(budget),
-            scope: memory.shared.map(|shared| shared.scope),
+            excess: Bytes(peak.saturating_sub(budget.0)),
+            scope,
         }
     }
 
@@ -210,7 +219,7 @@ fn in_mib(bytes: u64) -> u64 {
 /// The budget that would have avoided most reads.
 fn budget(evidence: &Evidence) -> Option<u64> {
     let more = Bytes::of_pages(evidence.frames?);
-    Some(in_mib(evidence.budget?.0 + more.0))
+    Some(in_mib(evidence.budget?.0 + evidence.excess.0 + more.0))
 }
 
 /// The gain by compressed memory: a major fault takes the time of a minor one, and that of
@@ -284,6 +293,7 @@ mod tests {
         major: Duration::from_micros(60),
         swapped: Bytes(300 << 20),
         budget: Some(Bytes(64 << 20)),
+        excess: Bytes(0),
         scope: Some(Scope::Everything),
     };
     /// Compresses four times, and is decompressed in 1 us.
@@ -302,6 +312,11 @@ mod tests {
             (
                 SLOW,
                 "a thread waited 46 % of the time, mostly for reads from swap; --memory 68M would \
+                 avoid many reads",
+            ),
+            (
+                Evidence { excess: Bytes(10 << 20), ..SLOW },
+                "a thread waited 46 % of the time, mostly for reads from swap; --memory 78M would \
                  avoid many reads",
             ),
             (Evidence { stalled: secs(1), ..SLOW }, "memory did not slow the program"),
