@@ -34,7 +34,10 @@ pub(crate) fn call_apart(act: unsafe extern "C" fn() -> c_int) -> Option<c_int> 
 /// # Safety
 /// `end` is the end of a stack that nothing uses, a multiple of 16.
 #[unsafe(naked)]
-unsafe extern "C" fn call_on(end: *mut u8, act: unsafe extern "C" fn() -> c_int) -> c_int {
+pub(crate) unsafe extern "C" fn call_on(
+    end: *mut u8,
+    act: unsafe extern "C" fn() -> c_int,
+) -> c_int {
     #[cfg(target_arch = "x86_64")]
     naked_asm!(
         ".cfi_startproc",

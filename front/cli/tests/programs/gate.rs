@@ -87,6 +87,13 @@ fn small_stacks_are_enough() {
     compare_in_all_modes("small_stacks");
 }
 
+/// The kernel changes no signal stack that is in use: the gate's handlers stayed on the program's,
+/// and Rust programs ended by SIGSEGV once it was unmapped.
+#[test]
+fn a_signal_stack_may_be_older_than_the_manager() {
+    compare_in_all_modes("early_stack");
+}
+
 /// SIGBUS of the program's own, children without descriptors, filters, blocked signals.
 #[test]
 fn threads_serve_their_own_faults() {

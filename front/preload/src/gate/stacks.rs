@@ -7,9 +7,10 @@
 //! unused. Its pages are taken when they are used.
 
 use super::{access, bounce, exec, mask, page, state};
-use crate::stack::{LEN, map};
+use crate::stack::{LEN, call_on, map};
 use highwater_os::sys;
 use highwater_units::PAGE_SIZE;
+use libc::c_int;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -20,6 +21,12 @@ struct Stack {
     base: usize,
     flags: i32,
     len: usize,
+}
+
+impl Stack {
+    fn holds(&self, pointer: i64) -> bool {
+        (pointer as usize).wrapping_sub(self.base) < self.len
+    }
 }
 
 const NONE: Stack = Stack { base: 0, flags: libc::SS_DISABLE, len: 0 };
@@ -51,40 +58,66 @@ pub(super) fn add() -> bool {
     }
     let Some(base) = map() else { return false };
     let mut before = NONE;
-    let ours = Stack { base: base as usize + PAGE_SIZE, flags: 0, len: LEN - PAGE_SIZE };
-    let arguments = [(&raw const ours) as usize, (&raw mut before) as usize, 0, 0, 0, 0];
-    // SAFETY: structures that live for the call; the stack is unmapped only when it is not set.
-    if unsafe { page::call(libc::SYS_sigaltstack as usize, arguments) } < 0 {
+    OURS.set(base);
+    if set_ours(&raw mut before) < 0 {
         // This thread runs on the program's signal stack now.
-        // SAFETY: mapped above.
-        unsafe { sys::unmap(base, LEN) };
+        drop_unset(base);
         return false;
     }
     keep(base, before);
     true
 }
 
-/// Gives the interrupted thread a stack, which the kernel takes from the context when the handler
-/// returns; `false` if it has one, or there is no memory for it.
+/// Gives the interrupted thread a stack; `false` if it has one, or runs on the program's signal
+/// stack, which the return from that signal will set again, or there is no memory.
 pub(super) fn give(context: &mut libc::ucontext_t) -> bool {
-    if !OURS.get().is_null() {
+    extern "C" fn set() -> c_int {
+        set_ours(ptr::null_mut())
+    }
+    let libc::stack_t { ss_sp, ss_flags, ss_size } = context.uc_stack;
+    let theirs = Stack { base: ss_sp as usize, flags: ss_flags, len: ss_size };
+    if !OURS.get().is_null() || theirs.holds(context.uc_mcontext.gregs[libc::REG_RSP as usize]) {
         return false;
     }
     let Some(base) = map() else { return false };
-    let libc::stack_t { ss_sp, ss_flags, ss_size } = context.uc_stack;
-    let flags = ss_flags & !libc::SS_ONSTACK;
-    keep(base, Stack { base: ss_sp as usize, flags, len: ss_size });
-    context.uc_stack = libc::stack_t {
-        ss_sp: base.wrapping_add(PAGE_SIZE).cast(),
-        ss_flags: 0,
-        ss_size: LEN - PAGE_SIZE,
-    };
+    OURS.set(base);
+    // The handler may run on the program's signal stack, and the kernel changes none that is in
+    // use: from Linux 6.12 on not at the return from the signal either. So the call is made on the
+    // new stack.
+    // SAFETY: its end.
+    if unsafe { call_on(base.wrapping_add(LEN), set) } < 0 {
+        drop_unset(base);
+        return false;
+    }
+    keep(base, theirs);
+    let Stack { base, flags, len } = ours();
+    // The return from the signal sets it once more.
+    context.uc_stack = libc::stack_t { ss_sp: base as *mut _, ss_flags: flags, ss_size: len };
     true
+}
+
+/// What is above the closed page of this thread's stack.
+fn ours() -> Stack {
+    Stack { base: OURS.get() as usize + PAGE_SIZE, flags: 0, len: LEN - PAGE_SIZE }
+}
+
+/// Sets this thread's stack of ours; minus an error number if the kernel refuses.
+fn set_ours(before: *mut Stack) -> c_int {
+    let ours = ours();
+    let arguments = [(&raw const ours) as usize, before as usize, 0, 0, 0, 0];
+    // SAFETY: structures that live for the call; the stack is unmapped only when it is not set.
+    unsafe { page::call(libc::SYS_sigaltstack as usize, arguments) as c_int }
+}
+
+/// Frees a stack that could not be set.
+fn drop_unset(base: *mut u8) {
+    OURS.set(ptr::null_mut());
+    // SAFETY: mapped for this thread, and not set.
+    unsafe { sys::unmap(base, LEN) };
 }
 
 /// The thread has a stack of ours, and had one of the program's before.
 fn keep(base: *mut u8, before: Stack) {
-    OURS.set(base);
     THEIRS.set(before);
     let key = KEY.load(Relaxed);
     if key > 0 {

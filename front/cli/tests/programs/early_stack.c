@@ -1,0 +1,79 @@
+/* A signal stack that a thread has set before the process is served. It is in use when the thread
+ * faults first, and taken away later, as Rust's library does at the end of main.
+ *
+ *   early_stack
+ */
+#include "check.h"
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+enum { PAGES = 6144, LEN = 4 * PAGE };
+
+static char *memory;
+
+static void check_all(const char *where)
+{
+    for (size_t page = 0; page < PAGES; page++)
+        check_page(memory + page * PAGE, page, 1, where);
+}
+
+static void on_usr1(int signal)
+{
+    (void)signal;
+    check_all("on the signal stack");
+}
+
+/* The first request of the process. */
+static void *make(void *unused)
+{
+    memory = malloc(PAGES * PAGE);
+    for (size_t page = 0; page < PAGES; page++)
+        fill_page(memory + page * PAGE, page, 1);
+    return unused;
+}
+
+/* `handles`: the first fault is in a handler that runs on the signal stack. */
+static void *use(void *handles)
+{
+    char *area = mmap(NULL, PAGE + LEN, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    MUST(area != MAP_FAILED && mprotect(area, PAGE, PROT_NONE) == 0);
+    stack_t stack = {.ss_sp = area + PAGE, .ss_size = LEN}, none = {.ss_flags = SS_DISABLE}, set;
+    MUST(sigaltstack(&stack, NULL) == 0);
+    struct sigaction action = {.sa_handler = on_usr1, .sa_flags = SA_ONSTACK};
+    MUST(sigaction(SIGUSR1, &action, NULL) == 0);
+
+    pthread_t maker;
+    if (!memory) {
+        MUST(pthread_create(&maker, NULL, make, NULL) == 0);
+        MUST(pthread_join(maker, NULL) == 0);
+    }
+    if (handles)
+        MUST(raise(SIGUSR1) == 0);
+    check_all("with a signal stack");
+    MUST(raise(SIGUSR1) == 0);
+    MUST(sigaltstack(NULL, &set) == 0);
+    MUST(set.ss_sp == stack.ss_sp && set.ss_size == LEN && set.ss_flags == 0);
+
+    MUST(sigaltstack(&none, NULL) == 0 && munmap(area, PAGE + LEN) == 0);
+    check_all("without a signal stack");
+    MUST(raise(SIGUSR1) == 0);
+    MUST(sigaltstack(NULL, &set) == 0 && set.ss_flags == SS_DISABLE);
+    return NULL;
+}
+
+int main(void)
+{
+    pid_t child = fork();
+    MUST(child >= 0);
+    use(child == 0 ? &memory : NULL);
+    if (child == 0)
+        _exit(0);
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    if (status != 0)
+        die("a child's status is %x", status);
+    puts("ok");
+    return 0;
+}
