@@ -37,14 +37,11 @@ use highwater_mm::config::SlabConfig;
 use highwater_mm::error::FreeError;
 use highwater_mm::slab::{CacheId, CacheSpec, Callers, Marks, Object, Place, Slabs};
 use highwater_session::{MALLOC_SIZES_MAX, MallocReport, malloc_cache_name};
-use highwater_units::{Order, PAGE_SIZE};
-use pages::HeapPages;
+use highwater_units::PAGE_SIZE;
+use pages::{HeapPages, order_of};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 use std::time::Duration;
-
-/// Slabs of 32 KiB: few enough for their records to stay in the processor's caches.
-const ORDER: Order = Order(3);
 
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
 static ABANDONED: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
@@ -79,7 +76,7 @@ pub(crate) fn start(process: &'static Process) -> Result<(), String> {
     let create = |size: &u32| {
         let name = malloc_cache_name(*size);
         let (callers, marks) = (Callers::Unknown, Marks::Bytes);
-        slabs.create(CacheSpec { name, size: *size, callers, marks, order: ORDER })
+        slabs.create(CacheSpec { name, size: *size, callers, marks, order: order_of(*size) })
     };
     let caches: Result<Vec<CacheId>, _> = SIZES.iter().map(create).collect();
     let caches = caches.map_err(|error| format!("no caches for small blocks: {error:?}"))?;

@@ -95,11 +95,30 @@ fn pages_of(order: Order) -> u64 {
     order.frames().into()
 }
 
+/// The order of slabs for objects of `size` bytes: 32 KiB, few enough for their records to stay in
+/// the processor's caches; or 64 KiB, where objects in 32 KiB leave much of their last page unused,
+/// and those in 64 KiB less.
+pub(super) fn order_of(size: u32) -> Order {
+    /// A 32nd of what the objects take.
+    const MUCH: u64 = UNIT / 32;
+    const UNIT: u64 = 1 << 10;
+    let [small, large] = [Order(3), Order(4)];
+    let unused = |order| {
+        let used = bytes_used(order, size).max(1);
+        (used.next_multiple_of(PAGE_SIZE as u64) - used) * UNIT / used
+    };
+    if unused(small) > MUCH && unused(large) < unused(small) { large } else { small }
+}
+
+/// What whole objects take of a slab.
+fn bytes_used(order: Order, size: u32) -> u64 {
+    let size = u64::from(size);
+    (pages_of(order) << PAGE_SHIFT) / size * size
+}
+
 /// The first pages of a slab, which hold its objects: more than half, so they determine the order.
 fn pages_used(order: Order, size: u32) -> u64 {
-    let size = u64::from(size);
-    let bytes = (pages_of(order) << PAGE_SHIFT) / size * size;
-    bytes.div_ceil(PAGE_SIZE as u64)
+    bytes_used(order, size).div_ceil(PAGE_SIZE as u64)
 }
 
 fn pages_for_objects(order: Order, class: usize) -> u64 {
@@ -325,12 +344,18 @@ mod tests {
     fn pages_with_objects_tell_the_order_of_a_slab() {
         for size in SIZES {
             let sizing = Sizing::new(size, Rules::new(&Config::default(), 2, 1));
-            for order in [sizing.order_min.max(super::super::ORDER), sizing.order_min] {
+            for order in [sizing.order_min.max(order_of(size)), sizing.order_min] {
                 let used = pages_used(order, size);
                 assert!((1..=16).contains(&used), "{size} bytes");
                 assert_eq!(Order::covering(used as u32), order, "{size} bytes, {used} pages");
             }
         }
+        assert_eq!(
+            [160, 4608, 10_240, 11_264, 12_288].map(order_of),
+            [3, 3, 4, 4, 3].map(Order),
+            "1/64, 1/15 and 1/11 are unused"
+        );
+        assert_eq!(pages_used(Order(4), 11_264), 14);
         assert_eq!(pages_used(Order(3), 20_480), 5);
         assert_eq!(pages_used(Order(3), 12_288), 6);
         assert_eq!(pages_used(Order(3), 160), 8);
