@@ -85,14 +85,22 @@ pub(crate) struct Seen {
     pub(crate) shared: u64,
 }
 
-/// Reads the resident memory. A mapping lies in one of `ranges` (first address, address after last)
-/// if it begins there.
-pub(crate) fn read(ranges: &[(u64, u64)]) -> io::Result<Seen> {
-    parse(File::open("/proc/self/smaps")?, ranges)
+/// Where paged memory is: first address, and address after the last. A mapping lies there if it
+/// begins there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Paged {
+    /// The range, of which the program may have mapped files or code over parts.
+    pub(crate) range: (u64, u64),
+    pub(crate) stage: (u64, u64),
 }
 
-fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<Seen> {
-    let mut parser = Parser::new(ranges);
+/// Reads the resident memory.
+pub(crate) fn read(paged: &Paged) -> io::Result<Seen> {
+    parse(File::open("/proc/self/smaps")?, paged)
+}
+
+fn parse(mut source: impl Read, paged: &Paged) -> io::Result<Seen> {
+    let mut parser = Parser::new(paged);
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut filled = 0;
     loop {
@@ -113,32 +121,39 @@ fn parse(mut source: impl Read, ranges: &[(u64, u64)]) -> io::Result<Seen> {
 }
 
 struct Parser<'a> {
-    ranges: &'a [(u64, u64)],
+    paged: &'a Paged,
     found: Elsewhere,
     found_counted: u64,
-    /// In the ranges: resident bytes, and those of them that count for this process.
+    /// Paged: resident bytes, and those of them that count for this process.
     resident: u64,
     resident_counted: u64,
-    /// Kind of the current mapping; `None`: it lies in a range, or is not known.
-    kind: Option<Kind>,
-    /// Whether the current mapping lies in a range.
-    is_paged: bool,
+    /// The mapping whose lines these are; `None`: it is not known.
+    mapping: Option<Mapping>,
     /// End of the last mapping, if it was a guard.
     guard_end: Option<u64>,
     /// End of the last mapping, if it was of a file.
     file_end: Option<u64>,
 }
 
+/// A mapping, and the bytes of it that are resident.
+struct Mapping {
+    start: u64,
+    kind: Kind,
+    rss: u64,
+    pss: u64,
+    /// These are not contained in Rss and Pss.
+    huge: u64,
+}
+
 impl Parser<'_> {
-    fn new(ranges: &[(u64, u64)]) -> Parser<'_> {
+    fn new(paged: &Paged) -> Parser<'_> {
         Parser {
-            ranges,
+            paged,
             found: Elsewhere::default(),
             found_counted: 0,
             resident: 0,
             resident_counted: 0,
-            kind: None,
-            is_paged: false,
+            mapping: None,
             guard_end: None,
             file_end: None,
         }
@@ -157,24 +172,37 @@ impl Parser<'_> {
         match line.first() {
             Some(b'0'..=b'9' | b'a'..=b'f') => self.mapping(line),
             Some(b'R' | b'P' | b'S') => self.size(line),
+            Some(b'V') => self.flags(line),
             _ => {}
         }
     }
 
     fn size(&mut self, line: &[u8]) {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { return };
-        let (name, value) = (&line[..colon], bytes(&line[colon + 1..]));
-        match (name, self.kind) {
-            (b"Rss", None) if self.is_paged => self.resident += value,
-            (b"Pss", None) if self.is_paged => self.resident_counted += value,
-            (b"Rss", Some(kind)) => self.found.bytes[kind as usize] += value,
-            (b"Pss", Some(_)) => self.found_counted += value,
-            // These are not contained in Rss and Pss.
-            (b"Private_Hugetlb" | b"Shared_Hugetlb", Some(_)) => {
-                self.found.bytes[Kind::Huge as usize] += value;
-                self.found_counted += value;
-            }
+        let Some(mapping) = &mut self.mapping else { return };
+        let value = bytes(&line[colon + 1..]);
+        match &line[..colon] {
+            b"Rss" => mapping.rss += value,
+            b"Pss" => mapping.pss += value,
+            b"Private_Hugetlb" | b"Shared_Hugetlb" => mapping.huge += value,
             _ => {}
+        }
+    }
+
+    /// The last line of a mapping. The range is registered with userfaultfd, but for what the
+    /// program has mapped over parts of it, which nothing else counts.
+    fn flags(&mut self, line: &[u8]) {
+        let Some(Mapping { start, kind, rss, pss, huge }) = self.mapping.take() else { return };
+        let lies_in = |(from, to): (u64, u64)| (from..to).contains(&start);
+        let mut flags = line.split(|byte| *byte == b' ');
+        let is_registered = flags.any(|flag| matches!(flag, b"um" | b"uw" | b"ui"));
+        if lies_in(self.paged.stage) || lies_in(self.paged.range) && is_registered {
+            self.resident += rss;
+            self.resident_counted += pss;
+        } else {
+            self.found.bytes[kind as usize] += rss;
+            self.found.bytes[Kind::Huge as usize] += huge;
+            self.found_counted += pss + huge;
         }
     }
 
@@ -184,22 +212,22 @@ impl Parser<'_> {
         let mut extent = words.next().unwrap_or_default().split(|byte| *byte == b'-');
         let ends = [extent.next(), extent.next()].map(|word| word.and_then(hexadecimal));
         let ([Some(start), Some(end)], Some(access)) = (ends, words.next()) else {
-            (self.kind, self.is_paged) = (None, false);
+            self.mapping = None;
             return;
         };
         let path = words.nth(3).unwrap_or_default().trim_ascii_start();
-        self.is_paged = self.ranges.iter().any(|(from, to)| (*from..*to).contains(&start));
-        self.kind = (!self.is_paged).then(|| match place(path) {
+        let kind = match place(path) {
             Place::Nowhere if self.guard_end == Some(start) => Kind::Stacks,
             Place::Nowhere if access.get(2) == Some(&b'x') => Kind::Executable,
             Place::Nowhere if self.file_end == Some(start) => Kind::Static,
             Place::Nowhere => Kind::Other,
             Place::Known(kind) => kind,
-        });
+        };
+        self.mapping = Some(Mapping { start, kind, rss: 0, pss: 0, huge: 0 });
         let is_nowhere = path.is_empty();
         let guards = is_nowhere && access.starts_with(b"---") && end - start <= GUARD_BYTES_MAX;
         self.guard_end = guards.then_some(end);
-        self.file_end = (self.kind == Some(Kind::Files)).then_some(end);
+        self.file_end = (kind == Kind::Files).then_some(end);
     }
 }
 
@@ -259,18 +287,20 @@ mod tests {
 
     const SMAPS: &str = "\
         1000-2000 r-xp 00000000 08:01 7                 /usr/bin/a program\n\
-        Size:                  4 kB\nRss:                   4 kB\nPss:    1 kB\n\
-        2000-3000 rw-p 00001000 00:00 0 \nRss:  1 kB\n\
-        3000-5000 rw-p 00000000 00:00 0                 [heap]\nRss:   8 kB\n\
-        7000-8000 ---p 00000000 00:00 0 \nRss:  0 kB\n\
+        Size:                  4 kB\nRss:                   4 kB\nPss:    1 kB\nVmFlags: rd ex mr\n\
+        2000-3000 rw-p 00001000 00:00 0 \nRss:  1 kB\nVmFlags: rd wr\n\
+        3000-5000 rw-p 00000000 00:00 0                 [heap]\nRss:   8 kB\nVmFlags: rd wr\n\
+        7000-8000 ---p 00000000 00:00 0 \nRss:  0 kB\nVmFlags: mr\n\
         8000-a000 rw-p 00000000 00:00 0 \nRss: 16 kB\n\
-        Pss:   7 kB\nPss_Dirty: 3 kB\nVmFlags: rd wr mr mw me ac sd\n\
-        a000-b000 rwxp 00000000 00:00 0 \nRss: 32 kB\n\
+        Pss:   7 kB\nPss_Dirty: 3 kB\nVmFlags: rd wr mr mw me um uw dc sd\n\
+        a000-b000 rwxp 00000000 00:00 0 \nRss: 32 kB\nVmFlags: rd wr ex\n\
         b000-c000 rw-s 00000000 00:01 9                 /memfd:x (deleted)\nRss: 64 kB\n\
+        VmFlags: rd wr sh\n\
         c000-d000 rw-p 00000000 00:00 0                 /anon_hugepage (deleted)\nRss: 0 kB\n\
-        Shared_Hugetlb:  128 kB\nPrivate_Hugetlb:   128 kB\n\
+        Shared_Hugetlb:  128 kB\nPrivate_Hugetlb:   128 kB\nVmFlags: rd wr ht\n\
         e000-f000 rw-p 00000000 00:00 0                 [anon:name]\nRss:  512 kB\n\
-        7fff0000-7fff1000 rw-p 00000000 00:00 0         [stack]\nRss: 1024 kB\n";
+        VmFlags: rd wr\n\
+        7fff0000-7fff1000 rw-p 00000000 00:00 0         [stack]\nRss: 1024 kB\nVmFlags: rd gd\n";
 
     const KIB: [u64; KINDS] = [8, 16 + 1024, 1, 4, 64, 256, 32, 512];
 
@@ -281,7 +311,7 @@ mod tests {
     #[test]
     fn mappings_are_told_apart_however_they_are_read() {
         for piece in [1, 7, 100, BUFFER_BYTES] {
-            let seen = parse(Slowly(SMAPS.as_bytes(), piece), &[]).unwrap();
+            let seen = parse(Slowly(SMAPS.as_bytes(), piece), &Paged::default()).unwrap();
             assert_eq!(kib(seen.elsewhere), KIB, "{piece} bytes at a time");
             assert_eq!(seen.elsewhere.total(), KIB.iter().sum::<u64>() * 1024);
             assert_eq!((seen.elsewhere_counted, seen.shared), ((1 + 7 + 256) << 10, 0));
@@ -289,9 +319,9 @@ mod tests {
     }
 
     #[test]
-    fn mappings_in_the_ranges_do_not_count() {
-        let ranges = [(0x8000, 0xa000), (0xc000, 0xc001)];
-        let seen = parse(SMAPS.as_bytes(), &ranges).unwrap();
+    fn paged_memory_does_not_count_and_what_lies_over_parts_of_it_does() {
+        let paged = Paged { range: (0x7000, 0xc000), stage: (0xc000, 0xc001) };
+        let seen = parse(SMAPS.as_bytes(), &paged).unwrap();
         assert_eq!((seen.elsewhere_counted, seen.shared), (1 << 10, 9 << 10));
         let found = seen.elsewhere;
         assert_eq!(kib(found), [8, 1024, 1, 4, 64, 0, 32, 512]);
@@ -333,21 +363,26 @@ mod tests {
             "1000-2000\nRss: 8 kB\n",
             "zz-2000 rw-p 0 0 0 /f\nRss: 8 kB\n",
             "Rss: 8 kB\n",
-            "1000-2000 rw-p 0 0 0 /f\nRss: many kB\nRss:\n",
+            "1000-2000 rw-p 0 0 0 /f\nRss: many kB\nRss:\nVmFlags: rd\n",
+            "1000-2000 rw-p 0 0 0 /f\nRss: 8 kB\n",
         ] {
-            assert_eq!(parse(text.as_bytes(), &[]).unwrap(), Seen::default(), "{text:?}");
+            assert_eq!(
+                parse(text.as_bytes(), &Paged::default()).unwrap(),
+                Seen::default(),
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn what_is_no_text_of_the_kernel_ends() {
         let endless = vec![b'a'; 3 * BUFFER_BYTES];
-        assert_eq!(parse(&endless[..], &[]).unwrap(), Seen::default());
+        assert_eq!(parse(&endless[..], &Paged::default()).unwrap(), Seen::default());
     }
 
     #[test]
     fn this_process_has_files_and_a_stack() {
-        let found = read(&[]).unwrap().elsewhere;
+        let found = read(&Paged::default()).unwrap().elsewhere;
         assert!(found.bytes[Kind::Files as usize] > 0 && found.bytes[Kind::Stacks as usize] > 0);
     }
 }

@@ -19,7 +19,7 @@
 use crate::code::{self, Unmapping};
 use crate::common::{Common, minor_faults};
 use crate::memory;
-use crate::smaps::{self, Elsewhere, Seen};
+use crate::smaps::{self, Elsewhere, Paged, Seen};
 use highwater_mm::Manager;
 use highwater_mm::stats::Counter;
 use highwater_session::{Besides, Share};
@@ -109,8 +109,7 @@ impl Looks {
 /// Memory that cannot be paged.
 pub(crate) struct Unpaged {
     manager: Arc<Manager<Uffd>>,
-    /// Addresses of range and stage, the paged memory: (first, after the last).
-    paged: [(u64, u64); 2],
+    paged: Paged,
     looks: Mutex<Looks>,
     /// At the last look, in bytes: what counts for this process, less all of the manager's. Below
     /// zero where others map pages of the manager's, too, so that these count for them in part.
@@ -143,7 +142,7 @@ impl Unpaged {
         let (stage, stage_len) = manager.platform().stage_range();
         Unpaged {
             manager,
-            paged: [range, (stage, stage + stage_len as u64)],
+            paged: Paged { range, stage: (stage, stage + stage_len as u64) },
             looks: Mutex::new(Looks::from(if common == 0 { FIRST } else { FIRST_OF_CHILD })),
             elsewhere: AtomicI64::new(0),
             common: Mutex::new(Common::new(common, 0)),

@@ -3,7 +3,8 @@
 //! None of its memory was paged, so the summary of the run shows what it was. Smaller processes
 //! publish nothing.
 
-use crate::{environment, later, process, smaps, start};
+use crate::smaps::{self, Paged};
+use crate::{environment, later, process, start};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{Name, StatsFile};
 use std::mem::MaybeUninit;
@@ -18,7 +19,7 @@ extern "C" fn ended() {
     }
     let Ok(Some(settings)) = environment::settings() else { return };
     let (Some(dir), true) = (&settings.run_dir, peak() > settings.memory.0) else { return };
-    let Ok(seen) = smaps::read(&[]) else { return };
+    let Ok(seen) = smaps::read(&Paged::default()) else { return };
     let mut snapshot = Snapshot::empty();
     let last = [(Counter::HighWaterBytes, peak()), (Counter::ProcessEnded, 1)];
     let gauges = seen.elsewhere.gauges().into_iter().chain(last);

@@ -5,6 +5,7 @@
  *   limit beside MIB SHARED  fills MIB of pages, then SHARED MiB of shared memory, which cannot be
  *                            paged, one in 60 ms, and checks a part of the pages each time, and all
  *                            of them at the end
+ *   limit over MIB SHARED    the same, with shared memory over addresses that were reserved before
  *   limit forks MIB          fills MIB of pages, and forks ten children, one after the other, that
  *                            check some of them for 50 ms
  *   limit saves MIB          fills MIB of pages, and forks a child that checks all of them while
@@ -36,14 +37,19 @@ static void compressible(size_t mib)
     }
 }
 
-static void beside(size_t mib, size_t shared_mib)
+static void beside(size_t mib, size_t shared_mib, int over)
 {
+    int fixed = over ? MAP_FIXED : 0;
+    char *reserved = NULL;
+    if (over)
+        reserved = mmap(NULL, shared_mib * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(reserved != MAP_FAILED);
     size_t pages = mib * MIB / PAGE, step = pages / shared_mib;
     char *paged = map_pages(pages);
     for (size_t page = 0; page < pages; page++)
         fill_page(paged + page * PAGE, page, 1);
-    char *shared = mmap(NULL, shared_mib * MIB, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *shared = mmap(reserved, shared_mib * MIB, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS | fixed, -1, 0);
     MUST(shared != MAP_FAILED);
     for (size_t at = 0; at < shared_mib; at++) {
         memset(shared + at * MIB, 1, MIB);
@@ -144,8 +150,8 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "compressible"))
         compressible(number(argv[2]));
-    else if (argc == 4 && !strcmp(argv[1], "beside"))
-        beside(number(argv[2]), number(argv[3]));
+    else if (argc == 4 && (!strcmp(argv[1], "beside") || !strcmp(argv[1], "over")))
+        beside(number(argv[2]), number(argv[3]), !strcmp(argv[1], "over"));
     else if (argc == 3 && !strcmp(argv[1], "forks"))
         forks(number(argv[2]));
     else if (argc == 3 && !strcmp(argv[1], "saves"))

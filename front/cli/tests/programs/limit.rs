@@ -169,12 +169,17 @@ fn without_a_device_pages_are_compressed_before_they_go_to_a_disk() {
     assert_eq!(report.number("/tiers/slow_write_bytes"), 0, "{}", report.figures());
 }
 
+/// Wherever it lies. What a program maps over addresses that it has reserved, as Java and Emacs do
+/// with files, did not count: 59 MiB of Java's became 71.
 #[test]
 fn shared_memory_counts_towards_the_limit() {
     let place = Place::new();
     let program = [place.compile("limit", "limit", &[])];
-    let command = run(&place, "96M", &disk(&place), &program, &["beside", "80", "48"]);
-    expect_within("80 MiB beside 48 that cannot be paged", 96 * MIB, command, &place);
+    for way in ["beside", "over"] {
+        let command = run(&place, "72M", &disk(&place), &program, &[way, "56", "40"]);
+        let what = format!("56 MiB, and 40 {way} that cannot be paged");
+        expect_within(&what, 72 * MIB, command, &place);
+    }
 }
 
 /// A child once counted what it shares with its parent as memory that cannot be paged, so parents
