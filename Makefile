@@ -164,15 +164,11 @@ c-files:
 
 # Programs run with what is shipped, everything else with assertions. Examples of the library are
 # modules of its tests, and need not be built alone. With HIGHWATER_REQUIRE=all, as in CI, a test
-# that cannot run fails. The tests of the Python package are Python's, on a build of its own. The
-# first two builds run at once: the last crates of either keep few CPUs busy.
+# that cannot run fails. The tests of the Python package are Python's, on a build of its own.
 OTHER_EXAMPLES = --example events --example random_lines
 TESTED = --workspace --exclude highwater-python
-TESTS = $(TESTED) --lib --bins --tests $(OTHER_EXAMPLES)
-test: tools venv
-	$(CARGO) test --no-run $(TESTS) & tests=$$!; \
-	    $(CARGO) build --release $(PRODUCT); built=$$?; wait $$tests && exit $$built
-	HIGHWATER=$(HIGHWATER) $(CARGO) test $(TESTS)
+test: tools venv build
+	HIGHWATER=$(HIGHWATER) $(CARGO) test $(TESTED) --lib --bins --tests $(OTHER_EXAMPLES)
 	$(CARGO) test $(TESTED) --doc
 	$(MAKE) python
 

@@ -121,8 +121,8 @@ struct Evidence {
     swapped: Bytes,
     /// The budget; `None`: it was another one at the end.
     budget: Option<Bytes>,
-    /// Memory beyond it that the process took which read most: what is not paged may need more than
-    /// the budget.
+    /// What one process, the one that read most, took beyond the budget at its peak: memory that is
+    /// not paged may need more than there is. 0 if only all of them together exceeded it.
     excess: Bytes,
     scope: Option<Scope>,
 }

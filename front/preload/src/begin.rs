@@ -12,7 +12,8 @@
 //! locks. All other processes are served from their first request on.
 
 use crate::{
-    caller, code, environment, exec, fork, gate, helper, malloc, paged_stack, pinning, start,
+    caller, code, environment, exec, fork, gate, helper, malloc, native, paged_stack, pinning,
+    start,
 };
 use libc::{c_char, c_int, c_void};
 use std::mem;
@@ -35,6 +36,7 @@ unsafe extern "C" fn loaded(_: c_int, _: *const *const c_char, environment: *con
     code::learn();
     paged_stack::learn();
     caller::learn();
+    native::native();
     helper::learn();
     exec::learn();
     pinning::learn();

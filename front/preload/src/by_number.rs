@@ -1,9 +1,9 @@
-//! Calls that change mappings, by number: Firefox's malloc makes them by syscall(2), as do those
-//! that define mmap themselves.
+//! Calls that change mappings, by number: Firefox's malloc makes them by syscall(2), and so do
+//! programs that define mmap themselves, as with tcmalloc.
 
-use crate::mapping::{mmap, munmap};
-use crate::protect::mprotect;
-use crate::remap::mremap;
+use crate::mapping::{map_memory, unmap_memory};
+use crate::protect::protect_memory;
+use crate::remap::remap_memory;
 use libc::{c_int, c_long, c_void, off_t};
 
 /// The function for a number that is given to syscall(2), if it changes mappings.
@@ -32,10 +32,12 @@ unsafe extern "C" fn change(
     // SAFETY: as the caller says.
     unsafe {
         match number {
-            libc::SYS_mmap => mmap(address, a, b as c_int, c as c_int, d as c_int, offset) as isize,
-            libc::SYS_munmap => munmap(address, a) as isize,
-            libc::SYS_mprotect => mprotect(address, a, b as c_int) as isize,
-            _ => mremap(address, a, b, c as c_int, d as *mut c_void) as isize,
+            libc::SYS_mmap => {
+                map_memory(address, a, b as c_int, c as c_int, d as c_int, offset) as isize
+            }
+            libc::SYS_munmap => unmap_memory(address, a) as isize,
+            libc::SYS_mprotect => protect_memory(address, a, b as c_int) as isize,
+            _ => remap_memory(address, a, b, c as c_int, d as *mut c_void) as isize,
         }
     }
 }

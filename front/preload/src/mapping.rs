@@ -117,7 +117,23 @@ impl Call {
 /// # Safety
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn mmap(
+unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    len: size_t,
+    access: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    // SAFETY: as the caller says.
+    unsafe { map_memory(address, len, access, flags, fd, offset) }
+}
+
+/// mmap(2), which the program may have a function of its own for.
+///
+/// # Safety
+/// As for the system call.
+pub(crate) unsafe fn map_memory(
     address: *mut c_void,
     len: size_t,
     access: c_int,
@@ -148,8 +164,8 @@ unsafe extern "C" fn mmap64(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    // SAFETY: as for mmap.
-    unsafe { mmap(address, len, access, flags, fd, offset) }
+    // SAFETY: as the caller says.
+    unsafe { map_memory(address, len, access, flags, fd, offset) }
 }
 
 fn map(call: Call) -> Result<usize, c_int> {
@@ -250,8 +266,8 @@ fn map_paged(process: &Process, range: Range, call: Call) -> Result<usize, c_int
 /// Maps unpaged memory over pages of the range. If the kernel refuses, nothing changes.
 fn map_foreign(named: &Named, call: Call) -> Result<usize, c_int> {
     let trial = call.anywhere().kernel()?;
-    // SAFETY: just mapped, and not passed on.
-    unsafe { unmap(trial, call.len) }?;
+    // SAFETY: just mapped, and not passed on. Stays if it is of huge pages, and the length is not.
+    let _ = unsafe { unmap(trial, call.len) };
     if call.over() == Over::Nothing {
         claim_outside(named)?;
     }
@@ -277,7 +293,7 @@ fn claim_outside(named: &Named) -> Result<(), c_int> {
         if let Err(error) = claim.kernel() {
             for (at, len) in &parts[..index] {
                 // SAFETY: mapped in earlier iterations.
-                unsafe { unmap(*at, *len) }?;
+                let _ = unsafe { unmap(*at, *len) };
             }
             return Err(error);
         }
@@ -304,7 +320,16 @@ unsafe fn unmap(address: usize, len: usize) -> Result<(), c_int> {
 /// # Safety
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
+unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { unmap_memory(address, len) }
+}
+
+/// munmap(2), which the program may have a function of its own for.
+///
+/// # Safety
+/// As for the system call.
+pub(crate) unsafe fn unmap_memory(address: *mut c_void, len: size_t) -> c_int {
     code::note_change(address as usize, len);
     let Some(named) = Named::of(address as usize, len) else {
         // SAFETY: the program's own mapping, at its request.

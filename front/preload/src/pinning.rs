@@ -14,9 +14,10 @@
 //! - All of these by `syscall`.
 //!
 //! The functions may run in signal handlers, in children of vfork, and with any arguments: until
-//! pins are expected they neither allocate nor lock, and of the program's memory they read nothing
-//! but a `struct open_how` and a `struct io_uring_params`. They go on by a jump: the next function
-//! returns to the caller, and a thread that is cancelled there unwinds no frame of this library.
+//! pins are expected they neither allocate nor lock, but for system calls that change mappings, and
+//! of the program's memory they read nothing but a `struct open_how` and a `struct
+//! io_uring_params`. They go on by a jump: the next function returns to the caller, and a thread
+//! that is cancelled there unwinds no frame of this library.
 
 use crate::by_number;
 use crate::gate;

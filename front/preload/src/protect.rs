@@ -23,11 +23,16 @@ const DEFAULT_KEY: c_int = 0;
 /// # Safety
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn mprotect(
-    address: *mut c_void,
-    len: size_t,
-    access: c_int,
-) -> c_int {
+unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { protect_memory(address, len, access) }
+}
+
+/// mprotect(2), which the program may have a function of its own for.
+///
+/// # Safety
+/// As for the system call.
+pub(crate) unsafe fn protect_memory(address: *mut c_void, len: size_t, access: c_int) -> c_int {
     code::note_change(address as usize, len);
     match Named::of(address as usize, len) {
         // SAFETY: the program's own mapping, at its request.
@@ -69,7 +74,7 @@ unsafe extern "C" fn pkey_mprotect(
             libc::syscall(libc::SYS_pkey_mprotect, address, len, access, key) as c_int
         },
         // SAFETY: as for the system call.
-        (Some(_), NO_KEY | DEFAULT_KEY) => unsafe { mprotect(address, len, access) },
+        (Some(_), NO_KEY | DEFAULT_KEY) => unsafe { protect_memory(address, len, access) },
         (Some(_), _) => fail(libc::EINVAL),
     }
 }

@@ -67,7 +67,22 @@ impl Call {
 /// # Safety
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn mremap(
+unsafe extern "C" fn mremap(
+    address: *mut c_void,
+    old_len: size_t,
+    len: size_t,
+    flags: c_int,
+    target: *mut c_void,
+) -> *mut c_void {
+    // SAFETY: as the caller says.
+    unsafe { remap_memory(address, old_len, len, flags, target) }
+}
+
+/// mremap(2), which the program may have a function of its own for.
+///
+/// # Safety
+/// As for the system call.
+pub(crate) unsafe fn remap_memory(
     address: *mut c_void,
     old_len: size_t,
     len: size_t,

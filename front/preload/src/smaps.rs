@@ -189,8 +189,8 @@ impl Parser<'_> {
         }
     }
 
-    /// The last line of a mapping. The range is registered with userfaultfd, but for what the
-    /// program has mapped over parts of it, which nothing else counts.
+    /// The last line of a mapping. Paged memory of the range is registered with userfaultfd. What
+    /// the program has mapped over parts of the range is not, and counts here.
     fn flags(&mut self, line: &[u8]) {
         let Some(Mapping { start, kind, rss, pss, huge }) = self.mapping.take() else { return };
         let lies_in = |(from, to): (u64, u64)| (from..to).contains(&start);

@@ -68,9 +68,14 @@ impl TierWindows {
     /// Ends a window, if there is a tier, and enough samples. `None`, too, if fewer pages were
     /// evicted than half of those that were read: memory grew, and distances say nothing about it.
     fn end_window(&mut self, manager: &Manager<Uffd>) -> Option<Window> {
-        let devices = manager.platform().devices();
-        let tiering = devices.tiering()?;
         let now = manager.statistics();
+        let devices = manager.platform().devices();
+        let Some(tiering) = devices.tiering() else {
+            // Where a tier is added later, its first window begins with it.
+            (self.counted, self.sample) = (now, devices.sample());
+            self.tiering = Tiering::default();
+            return None;
+        };
         let distances = now.reuse.since(&self.counted.reuse);
         if distances.count() < SAMPLES_MIN {
             return None;
@@ -98,14 +103,16 @@ impl TierWindows {
 
     /// Takes over what the window tells about pages and devices.
     fn learn(&mut self, sample: Sample, tiering: Tiering, fast: u64, reads: Reads) {
-        let taken = sample.pages - self.sample.pages;
+        // These are sums over devices, of which one may have been removed.
+        let taken = sample.pages.saturating_sub(self.sample.pages);
         if taken >= WRITES_MIN {
-            self.small = (sample.small - self.sample.small) as f64 / taken as f64;
+            let small = sample.small.saturating_sub(self.sample.small);
+            self.small = small as f64 / taken as f64;
         }
         if fast >= FRAMES_MIN {
             self.ratio = tiering.fast_pages as f64 / fast as f64;
         }
-        let slow = tiering.slow_reads - self.tiering.slow_reads;
+        let slow = tiering.slow_reads.saturating_sub(self.tiering.slow_reads);
         if slow >= SLOW_MIN {
             let by_fast = reads.pages.saturating_sub(slow) as f64 * reads.decompress;
             self.slow = ((reads.nanos.0 as f64 - by_fast) / slow as f64).max(reads.decompress);

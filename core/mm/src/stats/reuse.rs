@@ -18,7 +18,7 @@ use super::Snapshot;
 use super::counter::Counter;
 use super::histogram::HistogramSnapshot;
 
-/// One slot in so many stands for all: a transfer has fewer pages.
+/// One slot in so many is sampled. A transfer has fewer pages, so at most one of its slots is.
 pub const REUSE_SAMPLED: u32 = 64;
 
 /// Of so many frames watermarks keep one free, about.

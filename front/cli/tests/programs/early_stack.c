@@ -8,6 +8,10 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#ifndef SS_AUTODISARM
+#define SS_AUTODISARM (1u << 31)
+#endif
+
 enum { PAGES = 6144, LEN = 4 * PAGE };
 
 static char *memory;
@@ -33,47 +37,53 @@ static void *make(void *unused)
     return unused;
 }
 
-/* `handles`: the first fault is in a handler that runs on the signal stack. */
-static void *use(void *handles)
+/* Where the thread faults first: outside of handlers, or in one on either stack. */
+enum first { NO_HANDLER, ON_THE_STACK, ON_THE_THREADS };
+
+static void use(enum first first, int stack_flags)
 {
     char *area = mmap(NULL, PAGE + LEN, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     MUST(area != MAP_FAILED && mprotect(area, PAGE, PROT_NONE) == 0);
-    stack_t stack = {.ss_sp = area + PAGE, .ss_size = LEN}, none = {.ss_flags = SS_DISABLE}, set;
+    stack_t stack = {.ss_sp = area + PAGE, .ss_size = LEN, .ss_flags = stack_flags};
+    stack_t none = {.ss_flags = SS_DISABLE}, set;
     MUST(sigaltstack(&stack, NULL) == 0);
     struct sigaction action = {.sa_handler = on_usr1, .sa_flags = SA_ONSTACK};
+    if (first == ON_THE_THREADS)
+        action.sa_flags = 0;
     MUST(sigaction(SIGUSR1, &action, NULL) == 0);
 
     pthread_t maker;
-    if (!memory) {
-        MUST(pthread_create(&maker, NULL, make, NULL) == 0);
-        MUST(pthread_join(maker, NULL) == 0);
-    }
-    if (handles)
+    MUST(pthread_create(&maker, NULL, make, NULL) == 0);
+    MUST(pthread_join(maker, NULL) == 0);
+    if (first != NO_HANDLER)
         MUST(raise(SIGUSR1) == 0);
     check_all("with a signal stack");
     MUST(raise(SIGUSR1) == 0);
     MUST(sigaltstack(NULL, &set) == 0);
-    MUST(set.ss_sp == stack.ss_sp && set.ss_size == LEN && set.ss_flags == 0);
+    MUST(set.ss_sp == stack.ss_sp && set.ss_size == LEN && set.ss_flags == stack_flags);
 
     MUST(sigaltstack(&none, NULL) == 0 && munmap(area, PAGE + LEN) == 0);
     check_all("without a signal stack");
     MUST(raise(SIGUSR1) == 0);
     MUST(sigaltstack(NULL, &set) == 0 && set.ss_flags == SS_DISABLE);
-    return NULL;
 }
 
 int main(void)
 {
-    pid_t child = fork();
-    MUST(child >= 0);
-    use(child == 0 ? &memory : NULL);
-    if (child == 0)
-        _exit(0);
-    int status;
-    MUST(waitpid(child, &status, 0) == child);
-    if (status != 0)
-        die("a child's status is %x", status);
+    const int flags[] = {0, (int)SS_AUTODISARM};
+    for (int way = 0; way < 6; way++) {
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (child == 0) {
+            use(way / 2, flags[way % 2]);
+            _exit(0);
+        }
+        int status;
+        MUST(waitpid(child, &status, 0) == child);
+        if (status != 0)
+            die("way %d: a child's status is %x", way, status);
+    }
     puts("ok");
     return 0;
 }

@@ -13,6 +13,17 @@ const DIRECTORY: &str = "/usr/lib/x86_64-linux-gnu";
 /// Popular mallocs. Each also exports `__libc_malloc`, or part of its family.
 const MALLOCS: [&str; 3] = ["libmimalloc.so.2", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"];
 
+/// Its functions make system calls by number, which this library makes by functions of its own, and
+/// not by the program's of the same name.
+#[test]
+fn a_program_that_defines_mmap_is_paged() {
+    let place = Place::beside_others();
+    let path = place.compile("own_mmap", "own_mmap", &["-rdynamic"]);
+    let program = program(path, &[]);
+    let unlimited = place.run(&program).expect_success("own mmap");
+    place.compare_output("own mmap", &unlimited, &Limits::of(8 * MIB), &program).expect_swapping();
+}
+
 /// Runs a section of `strangers` with 12 MiB: the same output as without Highwater.
 fn section(place: &Place, name: &str) -> Report {
     let program = place.c_program("strangers", &[name]);

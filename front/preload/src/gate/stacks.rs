@@ -24,8 +24,12 @@ struct Stack {
 }
 
 impl Stack {
-    fn holds(&self, pointer: i64) -> bool {
-        (pointer as usize).wrapping_sub(self.base) < self.len
+    fn holds(&self, pointer: usize) -> bool {
+        pointer.wrapping_sub(self.base) < self.len
+    }
+
+    fn is_ours(&self) -> bool {
+        !OURS.get().is_null() && self.base == ours().base
     }
 }
 
@@ -51,49 +55,64 @@ pub(super) fn learn() {
     }
 }
 
-/// Gives this thread a stack; `false` if it has one. Without memory for it the thread has none.
+/// Sets a stack of ours for this thread; `false` if it is set, or cannot be: there is no memory, or
+/// the thread runs on the program's signal stack.
 pub(super) fn add() -> bool {
-    if !OURS.get().is_null() {
-        return false;
-    }
-    let Some(base) = map() else { return false };
     let mut before = NONE;
-    OURS.set(base);
-    if set_ours(&raw mut before) < 0 {
-        // This thread runs on the program's signal stack now.
-        drop_unset(base);
+    if !OURS.get().is_null() {
+        // SAFETY: asks the kernel, into a structure that lives for the call.
+        unsafe { call(ptr::null(), &raw mut before) };
+    }
+    if before.is_ours() || !install(|| set_ours(&raw mut before)) {
         return false;
     }
-    keep(base, before);
+    keep(before);
     true
 }
 
-/// Gives the interrupted thread a stack; `false` if it has one, or runs on the program's signal
-/// stack, which the return from that signal will set again, or there is no memory.
+/// Sets a stack of ours for the interrupted thread; `false` if it is set, or cannot be: there is no
+/// memory, or the thread runs on the program's signal stack, which the return from that signal
+/// would set again.
 pub(super) fn give(context: &mut libc::ucontext_t) -> bool {
     extern "C" fn set() -> c_int {
         set_ours(ptr::null_mut())
     }
     let libc::stack_t { ss_sp, ss_flags, ss_size } = context.uc_stack;
-    let theirs = Stack { base: ss_sp as usize, flags: ss_flags, len: ss_size };
-    if !OURS.get().is_null() || theirs.holds(context.uc_mcontext.gregs[libc::REG_RSP as usize]) {
+    let before = Stack { base: ss_sp as usize, flags: ss_flags, len: ss_size };
+    let pointer = context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+    if before.is_ours() || before.holds(pointer) || is_ours(pointer) {
         return false;
     }
-    let Some(base) = map() else { return false };
-    OURS.set(base);
     // The handler may run on the program's signal stack, and the kernel changes none that is in
     // use: from Linux 6.12 on not at the return from the signal either. So the call is made on the
     // new stack.
-    // SAFETY: its end.
-    if unsafe { call_on(base.wrapping_add(LEN), set) } < 0 {
-        drop_unset(base);
+    // SAFETY: the end of a stack that is not set, so nothing runs on it.
+    if !install(|| unsafe { call_on(OURS.get().wrapping_add(LEN), set) }) {
         return false;
     }
-    keep(base, theirs);
+    keep(before);
     let Stack { base, flags, len } = ours();
     // The return from the signal sets it once more.
     context.uc_stack = libc::stack_t { ss_sp: base as *mut _, ss_flags: flags, ss_size: len };
     true
+}
+
+/// Maps a stack for this thread, unless it has one, and sets it by `set`, which returns minus an
+/// error number. A thread has a stack that is not set after the return from a signal that had come
+/// before.
+fn install(set: impl FnOnce() -> c_int) -> bool {
+    let is_new = OURS.get().is_null();
+    if is_new {
+        let Some(base) = map() else { return false };
+        OURS.set(base);
+    }
+    let is_set = set() == 0;
+    if is_new && !is_set {
+        let base = OURS.replace(ptr::null_mut());
+        // SAFETY: just mapped, and not set.
+        unsafe { sys::unmap(base, LEN) };
+    }
+    is_set
 }
 
 /// What is above the closed page of this thread's stack.
@@ -101,28 +120,33 @@ fn ours() -> Stack {
     Stack { base: OURS.get() as usize + PAGE_SIZE, flags: 0, len: LEN - PAGE_SIZE }
 }
 
-/// Sets this thread's stack of ours; minus an error number if the kernel refuses.
+/// Sets this thread's stack of ours, and writes what was set `before`, unless null; minus an error
+/// number if the kernel refuses.
 fn set_ours(before: *mut Stack) -> c_int {
     let ours = ours();
-    let arguments = [(&raw const ours) as usize, before as usize, 0, 0, 0, 0];
     // SAFETY: structures that live for the call; the stack is unmapped only when it is not set.
+    unsafe { call(&raw const ours, before) }
+}
+
+/// sigaltstack(2).
+///
+/// # Safety
+/// As for the system call.
+unsafe fn call(new: *const Stack, old: *mut Stack) -> c_int {
+    let arguments = [new as usize, old as usize, 0, 0, 0, 0];
+    // SAFETY: as the caller says.
     unsafe { page::call(libc::SYS_sigaltstack as usize, arguments) as c_int }
 }
 
-/// Frees a stack that could not be set.
-fn drop_unset(base: *mut u8) {
-    OURS.set(ptr::null_mut());
-    // SAFETY: mapped for this thread, and not set.
-    unsafe { sys::unmap(base, LEN) };
-}
-
 /// The thread has a stack of ours, and had one of the program's before.
-fn keep(base: *mut u8, before: Stack) {
-    THEIRS.set(before);
+fn keep(before: Stack) {
+    // In a signal's context the kernel says by the length whether there is one.
+    let flags = before.flags & SS_AUTODISARM;
+    THEIRS.set(if before.len == 0 { NONE } else { Stack { flags, ..before } });
     let key = KEY.load(Relaxed);
     if key > 0 {
         // SAFETY: a key that was made; its value only has to differ from null.
-        unsafe { libc::pthread_setspecific(key - 1, base.cast()) };
+        unsafe { libc::pthread_setspecific(key - 1, OURS.get().cast()) };
     }
 }
 
@@ -143,9 +167,8 @@ pub(super) fn is_ours(pointer: usize) -> bool {
 /// `base` is the thread's stack.
 unsafe extern "C" fn remove(base: *mut libc::c_void) {
     let none = NONE;
-    let arguments = [(&raw const none) as usize, 0, 0, 0, 0, 0];
     // SAFETY: takes the stack away, unless the thread runs on it.
-    if unsafe { page::call(libc::SYS_sigaltstack as usize, arguments) } == 0 {
+    if unsafe { call(&raw const none, ptr::null_mut()) } == 0 {
         OURS.set(ptr::null_mut());
         // SAFETY: mapped by `add`, and not set any more.
         unsafe { sys::unmap(base.cast(), LEN) };

@@ -99,15 +99,16 @@ fn pages_of(order: Order) -> u64 {
 /// the processor's caches; or 64 KiB, where objects in 32 KiB leave much of their last page unused,
 /// and those in 64 KiB less.
 pub(super) fn order_of(size: u32) -> Order {
-    /// A 32nd of what the objects take.
-    const MUCH: u64 = UNIT / 32;
+    /// Shares are in 1024ths of what the objects take.
     const UNIT: u64 = 1 << 10;
+    const MUCH: u64 = UNIT / 32;
     let [small, large] = [Order(3), Order(4)];
     let unused = |order| {
-        let used = bytes_used(order, size).max(1);
+        let used = bytes_used(order, size);
         (used.next_multiple_of(PAGE_SIZE as u64) - used) * UNIT / used
     };
-    if unused(small) > MUCH && unused(large) < unused(small) { large } else { small }
+    let has_none = bytes_used(small, size) == 0;
+    if has_none || unused(small) > MUCH && unused(large) < unused(small) { large } else { small }
 }
 
 /// What whole objects take of a slab.
