@@ -28,8 +28,10 @@ impl Stack {
         pointer.wrapping_sub(self.base) < self.len
     }
 
-    fn is_ours(&self) -> bool {
-        !OURS.get().is_null() && self.base == ours().base
+    /// Whether this stays what is set for the thread: ours; or none, although there is ours. Then
+    /// this is another thread with the same variables, made by a raw clone.
+    fn stays(&self) -> bool {
+        !OURS.get().is_null() && (self.base == ours().base || self.len == 0)
     }
 }
 
@@ -63,7 +65,7 @@ pub(super) fn add() -> bool {
         // SAFETY: asks the kernel, into a structure that lives for the call.
         unsafe { call(ptr::null(), &raw mut before) };
     }
-    if before.is_ours() || !install(|| set_ours(&raw mut before)) {
+    if before.stays() || !install(|| set_ours(&raw mut before)) {
         return false;
     }
     keep(before);
@@ -80,7 +82,7 @@ pub(super) fn give(context: &mut libc::ucontext_t) -> bool {
     let libc::stack_t { ss_sp, ss_flags, ss_size } = context.uc_stack;
     let before = Stack { base: ss_sp as usize, flags: ss_flags, len: ss_size };
     let pointer = context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
-    if before.is_ours() || before.holds(pointer) || is_ours(pointer) {
+    if before.stays() || before.holds(pointer) || is_ours(pointer) {
         return false;
     }
     // The handler may run on the program's signal stack, and the kernel changes none that is in

@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(
             [160, 4608, 10_240, 11_264, 12_288].map(order_of),
             [3, 3, 4, 4, 3].map(Order),
-            "1/64, 1/15 and 1/11 are unused"
+            "of 4608, 10,240 and 11,264 bytes 1/64, 1/15 and 1/11 are unused"
         );
         assert_eq!(pages_used(Order(4), 11_264), 14);
         assert_eq!(pages_used(Order(3), 20_480), 5);
