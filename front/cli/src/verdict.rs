@@ -121,8 +121,8 @@ struct Evidence {
     swapped: Bytes,
     /// The budget; `None`: it was another one at the end.
     budget: Option<Bytes>,
-    /// What one process, the one that read most, took beyond the budget at its peak: memory that is
-    /// not paged may need more than there is. 0 if only all of them together exceeded it.
+    /// Peak resident memory of the process that read most, beyond the budget; 0 if it is within.
+    /// Memory that is not paged may need more than the budget.
     excess: Bytes,
     scope: Option<Scope>,
 }

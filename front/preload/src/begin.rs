@@ -36,6 +36,7 @@ unsafe extern "C" fn loaded(_: c_int, _: *const *const c_char, environment: *con
     code::learn();
     paged_stack::learn();
     caller::learn();
+    // Takes the loader's lock, which a thread in a later call may have to wait for.
     native::native();
     helper::learn();
     exec::learn();

@@ -63,13 +63,13 @@ fn decide(len: usize, access: c_int, flags: c_int) -> Request {
 
 /// Arguments of mmap(2).
 #[derive(Clone, Copy)]
-struct Call {
-    address: usize,
-    len: usize,
-    access: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: off_t,
+pub(crate) struct Call {
+    pub(crate) address: usize,
+    pub(crate) len: usize,
+    pub(crate) access: c_int,
+    pub(crate) flags: c_int,
+    pub(crate) fd: c_int,
+    pub(crate) offset: off_t,
 }
 
 impl Call {
@@ -125,30 +125,7 @@ unsafe extern "C" fn mmap(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    // SAFETY: as the caller says.
-    unsafe { map_memory(address, len, access, flags, fd, offset) }
-}
-
-/// mmap(2), which the program may have a function of its own for.
-///
-/// # Safety
-/// As for the system call.
-pub(crate) unsafe fn map_memory(
-    address: *mut c_void,
-    len: size_t,
-    access: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: off_t,
-) -> *mut c_void {
-    let call = Call { address: address as usize, len, access, flags, fd, offset };
-    let mapped = if call.is_fixed() {
-        code::note_change(call.address, len);
-        map_at(call)
-    } else {
-        map(call)
-    };
-    mapped.map_or_else(refuse, |address| address as *mut c_void)
+    map_memory(Call { address: address as usize, len, access, flags, fd, offset })
 }
 
 /// mmap64(2), which is mmap(2).
@@ -164,8 +141,18 @@ unsafe extern "C" fn mmap64(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    // SAFETY: as the caller says.
-    unsafe { map_memory(address, len, access, flags, fd, offset) }
+    map_memory(Call { address: address as usize, len, access, flags, fd, offset })
+}
+
+/// Makes the call, as mmap returns. The program may have an mmap of its own.
+pub(crate) fn map_memory(call: Call) -> *mut c_void {
+    let mapped = if call.is_fixed() {
+        code::note_change(call.address, call.len);
+        map_at(call)
+    } else {
+        map(call)
+    };
+    mapped.map_or_else(refuse, |address| address as *mut c_void)
 }
 
 fn map(call: Call) -> Result<usize, c_int> {
@@ -321,21 +308,17 @@ unsafe fn unmap(address: usize, len: usize) -> Result<(), c_int> {
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { unmap_memory(address, len) }
+    unmap_memory(address as usize, len)
 }
 
-/// munmap(2), which the program may have a function of its own for.
-///
-/// # Safety
-/// As for the system call.
-pub(crate) unsafe fn unmap_memory(address: *mut c_void, len: size_t) -> c_int {
-    code::note_change(address as usize, len);
-    let Some(named) = Named::of(address as usize, len) else {
+/// Makes the call, as munmap returns. The program may have a munmap of its own.
+pub(crate) fn unmap_memory(address: usize, len: usize) -> c_int {
+    code::note_change(address, len);
+    let Some(named) = Named::of(address, len) else {
         // SAFETY: the program's own mapping, at its request.
-        return returned(unsafe { unmap(address as usize, len) });
+        return returned(unsafe { unmap(address, len) });
     };
-    named.process.hints.note_unmapped(address as usize, len);
+    named.process.hints.note_unmapped(address, len);
     // First, because the kernel may refuse it.
     returned(unmap_outside(&named).inspect(|()| named.process.release(named.pages())))
 }

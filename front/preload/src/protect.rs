@@ -24,19 +24,15 @@ const DEFAULT_KEY: c_int = 0;
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { protect_memory(address, len, access) }
+    protect_memory(address as usize, len, access)
 }
 
-/// mprotect(2), which the program may have a function of its own for.
-///
-/// # Safety
-/// As for the system call.
-pub(crate) unsafe fn protect_memory(address: *mut c_void, len: size_t, access: c_int) -> c_int {
-    code::note_change(address as usize, len);
-    match Named::of(address as usize, len) {
+/// Makes the call, as mprotect returns. The program may have an mprotect of its own.
+pub(crate) fn protect_memory(address: usize, len: usize, access: c_int) -> c_int {
+    code::note_change(address, len);
+    match Named::of(address, len) {
         // SAFETY: the program's own mapping, at its request.
-        None => returned(unsafe { to_kernel(address as usize, len, access) }),
+        None => returned(unsafe { to_kernel(address, len, access) }),
         Some(_) if access & !PROT_ALL != 0 => fail(libc::EINVAL),
         Some(named) => {
             // As in the kernel: up to the first page that is not mapped.
@@ -73,8 +69,7 @@ unsafe extern "C" fn pkey_mprotect(
         (None, _) => unsafe {
             libc::syscall(libc::SYS_pkey_mprotect, address, len, access, key) as c_int
         },
-        // SAFETY: as for the system call.
-        (Some(_), NO_KEY | DEFAULT_KEY) => unsafe { protect_memory(address, len, access) },
+        (Some(_), NO_KEY | DEFAULT_KEY) => protect_memory(address as usize, len, access),
         (Some(_), _) => fail(libc::EINVAL),
     }
 }

@@ -21,12 +21,12 @@ use libc::{c_int, c_void, size_t};
 
 /// Arguments of mremap(2).
 #[derive(Clone, Copy)]
-struct Call {
-    address: usize,
-    old_len: usize,
-    len: usize,
-    flags: c_int,
-    target: usize,
+pub(crate) struct Call {
+    pub(crate) address: usize,
+    pub(crate) old_len: usize,
+    pub(crate) len: usize,
+    pub(crate) flags: c_int,
+    pub(crate) target: usize,
 }
 
 impl Call {
@@ -74,27 +74,16 @@ unsafe extern "C" fn mremap(
     flags: c_int,
     target: *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: as the caller says.
-    unsafe { remap_memory(address, old_len, len, flags, target) }
+    remap_memory(Call { address: address as usize, old_len, len, flags, target: target as usize })
 }
 
-/// mremap(2), which the program may have a function of its own for.
-///
-/// # Safety
-/// As for the system call.
-pub(crate) unsafe fn remap_memory(
-    address: *mut c_void,
-    old_len: size_t,
-    len: size_t,
-    flags: c_int,
-    target: *mut c_void,
-) -> *mut c_void {
-    let call = Call { address: address as usize, old_len, len, flags, target: target as usize };
-    code::note_change(call.address, old_len);
+/// Makes the call, as mremap returns. The program may have an mremap of its own.
+pub(crate) fn remap_memory(call: Call) -> *mut c_void {
+    code::note_change(call.address, call.old_len);
     if call.has(libc::MREMAP_FIXED) {
-        code::note_change(call.target, len);
+        code::note_change(call.target, call.len);
     }
-    let done = match Named::of(call.address, old_len.max(1)) {
+    let done = match Named::of(call.address, call.old_len.max(1)) {
         Some(named) => call.error().map_or_else(|| remap(&named, call), Err),
         None if call.has(libc::MREMAP_FIXED) => move_in(call),
         None => call.kernel(),

@@ -91,6 +91,7 @@ pub(crate) struct Seen {
 pub(crate) struct Paged {
     /// The range, of which the program may have mapped files or code over parts.
     pub(crate) range: (u64, u64),
+    /// The frames of pages.
     pub(crate) stage: (u64, u64),
 }
 

@@ -169,8 +169,8 @@ fn without_a_device_pages_are_compressed_before_they_go_to_a_disk() {
     assert_eq!(report.number("/tiers/slow_write_bytes"), 0, "{}", report.figures());
 }
 
-/// Wherever it lies. What a program maps over addresses that it has reserved, as Java and Emacs do
-/// with files, did not count: 59 MiB of Java's became 71.
+/// Also if the program maps it over addresses that it has reserved. Java and Emacs do that with
+/// files, which did not count: a limit of 59 MiB let Java take 71.
 #[test]
 fn shared_memory_counts_towards_the_limit() {
     let place = Place::new();

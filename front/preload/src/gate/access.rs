@@ -6,10 +6,10 @@
 //! program has unmapped. Memory outside the range is checked in the same way. Regions that a thread
 //! has looked up are not asked about again (known.rs).
 
+use super::known;
 use super::mask::{Mask, without};
-use super::{known, page};
+use super::state::call;
 use crate::errno::{errno, set_errno};
-use crate::native::call_by_library;
 use crate::process::{self, SPACE};
 use crate::regions::Use;
 use highwater_mm::Range;
@@ -35,7 +35,7 @@ impl Access {
     fn populate(self, first: usize, end: usize) -> i32 {
         let arguments = [first, end - first, self.advice() as usize, 0, 0, 0];
         // SAFETY: populating changes no contents.
-        let result = unsafe { page::call(libc::SYS_madvise as usize, arguments) };
+        let result = unsafe { call(libc::SYS_madvise, arguments) };
         -result as i32
     }
 }
@@ -86,19 +86,9 @@ pub(super) fn accessible(address: usize, len: usize, access: Access) -> usize {
 
 /// Whether a page in use is writable, or missing: whether a store would be served. Takes no lock.
 pub(crate) fn is_writable(page: usize) -> bool {
-    let error = match super::is_on() {
-        true => Access::Write.populate(page, page + PAGE_SIZE),
-        false => {
-            let before = errno();
-            let advice = libc::MADV_POPULATE_WRITE as usize;
-            // SAFETY: populating changes no contents.
-            let error =
-                -unsafe { call_by_library(libc::SYS_madvise, [page, PAGE_SIZE, advice, 0, 0, 0]) }
-                    as i32;
-            set_errno(before);
-            error
-        }
-    };
+    let before = errno();
+    let error = Access::Write.populate(page, page + PAGE_SIZE);
+    set_errno(before);
     matches!(error, 0 | libc::EFAULT)
 }
 

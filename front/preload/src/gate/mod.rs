@@ -54,9 +54,7 @@ mod table;
 mod vectors;
 mod wrappers;
 
-use crate::native::call_by_library;
 use highwater_units::PAGE_SIZE;
-use libc::c_long;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::io;
 
@@ -65,7 +63,7 @@ pub(crate) use bus::may_be_restricted;
 pub(crate) use exec::with_copies;
 pub(crate) use mask::exchange as exchange_mask;
 pub(crate) use range::RANGE;
-pub(crate) use state::{Follow, is_on};
+pub(crate) use state::{Follow, call, is_on};
 pub(crate) use wrappers::{function_for, function_for_request, learn};
 
 /// Prepares the process for the filter: the helper may inherit it. `follow`: for advice about
@@ -101,20 +99,6 @@ pub(crate) fn reserve(pages: u64) -> io::Result<()> {
     // SAFETY: replaces nothing.
     unsafe { mmap_anonymous(at, len, ProtFlags::empty(), flags)? };
     Ok(())
-}
-
-/// Makes a system call that our filter does not trap; returns minus the error number if it fails.
-///
-/// # Safety
-/// As for the system call.
-pub(crate) unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
-    if is_on() {
-        // SAFETY: as the caller says; the page is mapped.
-        unsafe { page::call(number as usize, arguments) }
-    } else {
-        // SAFETY: as the caller says.
-        unsafe { call_by_library(number, arguments) }
-    }
 }
 
 /// Loads the filter, unless an ancestor has. `traps_madvise`: the manager itself makes no such

@@ -117,7 +117,7 @@ fn install(set: impl FnOnce() -> c_int) -> bool {
     is_set
 }
 
-/// What is above the closed page of this thread's stack.
+/// This thread's stack of ours, without its closed page.
 fn ours() -> Stack {
     Stack { base: OURS.get() as usize + PAGE_SIZE, flags: 0, len: LEN - PAGE_SIZE }
 }

@@ -1,6 +1,8 @@
-//! Whether there is a gate, and the function that follows advice about memory.
+//! Whether there is a gate, calls past it, and the function that follows advice about memory.
 
+use super::page;
 use crate::environment;
+use crate::native::call_by_library;
 use highwater_session::SystemCalls;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -35,4 +37,18 @@ pub(super) fn advise(address: usize, len: usize, advice: libc::c_int) -> isize {
 
 pub(super) fn turn_off() {
     ON.store(false, Relaxed);
+}
+
+/// Makes a system call that our filter does not trap; returns minus the error number if it fails.
+///
+/// # Safety
+/// As for the system call.
+pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    if is_on() {
+        // SAFETY: as the caller says; the page is mapped.
+        unsafe { page::call(number as usize, arguments) }
+    } else {
+        // SAFETY: as the caller says.
+        unsafe { call_by_library(number, arguments) }
+    }
 }

@@ -111,7 +111,7 @@ pub(super) fn order_of(size: u32) -> Order {
     if has_none || unused(small) > MUCH && unused(large) < unused(small) { large } else { small }
 }
 
-/// What whole objects take of a slab.
+/// Bytes of a slab that objects take.
 fn bytes_used(order: Order, size: u32) -> u64 {
     let size = u64::from(size);
     (pages_of(order) << PAGE_SHIFT) / size * size
