@@ -26,5 +26,7 @@ mod vacant;
 pub use cause::Cause;
 pub use handler::Server;
 pub use owner::{Owner, Part};
+#[cfg(target_arch = "x86_64")]
+pub use resume::has_shadow_stack;
 pub use sigbus::{By, Service, Signalled, serve, while_pages_are_locked};
 pub use vacant::Vacant;

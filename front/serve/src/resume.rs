@@ -94,7 +94,7 @@ unsafe fn ordinary(context: &libc::ucontext_t) -> Option<Frame> {
 }
 
 /// Whether this thread has a shadow stack. The instruction leaves its operand alone if not.
-fn has_shadow_stack() -> bool {
+pub fn has_shadow_stack() -> bool {
     let pointer: u64;
     // SAFETY: reads a register of the thread; on processors without shadow stacks it does nothing.
     unsafe {

@@ -74,6 +74,13 @@ fn calls_run_on_the_threads_own_stack_and_keep_registers() {
     compare_in_all_modes("own_stack");
 }
 
+/// All handlers ran on signal stacks once a coroutine was seen: programs of D and Crystal, with
+/// coroutines and a collector of garbage that stops threads by signals, ended by SIGSEGV.
+#[test]
+fn handlers_run_on_the_interrupted_stack() {
+    compare_in_all_modes("delivered");
+}
+
 /// Regression: a thread waited for ever for a new page of its stack, with the regions locked.
 #[test]
 fn a_new_page_of_a_paged_stack_is_served() {

@@ -1,14 +1,15 @@
 //! SIGSYS and SIGBUS belong to the gate: no mask blocks them, and the program's actions for them
-//! are kept aside.
+//! are kept aside. So are actions whose handlers delivery.rs calls.
 //!
 //! A trapped call, or a fault, in a thread that blocks them would end the process. So the functions
 //! that set masks leave them out; what the program sees differs in these signals only.
 
 use super::copied::{self, Arguments};
+use super::kept::{Kept, SIGNALS, is_signal, keep, kept};
 use super::mask::{self, Mask, without};
 use super::table::Argument::{In, Number, Out};
 use super::table::Len::Bytes;
-use super::{access, stacks};
+use super::{access, delivery, stacks};
 use crate::next::Next;
 use libc::c_int;
 use std::mem::transmute;
@@ -32,42 +33,78 @@ fn set_action(signal: c_int, action: &libc::sigaction) -> libc::sigaction {
 
 /// Sets an action of the gate's; the program's is kept.
 pub(super) fn take_over(signal: c_int, action: &libc::sigaction) {
-    exchange(signal, Some(Kept::of(&set_action(signal, action))));
+    keep(signal, Kept::of(&set_action(signal, action)));
+    learn_restorer(signal);
 }
 
 /// There will be no gate: gives the program's actions back.
 pub(super) fn give_back() {
     for signal in RESERVED {
-        let Kept { handler, flags, mask } = exchange(signal, None);
-        // SAFETY: zeros are a valid action; the kernel's mask is the first word of the C library's.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            (action.sa_sigaction, action.sa_flags) = (handler, flags as c_int);
-            (&raw mut action.sa_mask).cast::<Mask>().write(mask);
-            set_action(signal, &action);
-        }
+        // SAFETY: zeros are a valid action.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        kept(signal).put(&mut action);
+        set_action(signal, &action);
     }
 }
 
 /// Whether the program has coroutines with paged stacks.
 static COROUTINES: AtomicBool = AtomicBool::new(false);
 
-/// Handlers run on the signal stack from now on, whatever the program has said: the kernel could
-/// not write their frames below the stack pointer of a coroutine. In other programs they stay where
-/// they are, because a collector of garbage may look at its stack from there.
+/// From now on the program's handlers run by way of the signal stack (delivery.rs), for the kernel
+/// could not write their frames below the stack pointer of a coroutine.
 #[cold]
 pub(super) fn expect_coroutines() {
-    if COROUTINES.swap(true, Relaxed) {
+    if !COROUTINES.swap(true, Relaxed) {
+        (1..=SIGNALS).for_each(adopt);
+    }
+}
+
+/// Has the handler run by way of the signal stack that is set for a signal.
+pub(super) fn adopt(signal: c_int) {
+    if !COROUTINES.load(Relaxed) || is_reserved(signal) || !is_signal(signal) {
         return;
     }
-    for signal in (1..=SIGNALS).filter(|signal| !is_reserved(*signal as c_int)) {
-        let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
-        let known = exchange_action(signal, 0, (&raw mut action) as usize) == 0;
-        if known && !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN) {
-            let again = Action { flags: action.flags | libc::SA_ONSTACK as u64, ..action };
-            exchange_action(signal, (&raw const again) as usize, 0);
-        }
+    let mut action = NO_ACTION;
+    let is_known = exchange_action(signal as usize, 0, (&raw mut action) as usize) == 0;
+    let given = action.kept();
+    let adopted = adopted(signal, given);
+    if is_known && adopted != given {
+        exchange_action(signal as usize, (&raw const *action.put(adopted)) as usize, 0);
     }
+}
+
+/// What the kernel gets for an action of the program's, which is kept if its handler is to run on
+/// the stack that the signal interrupts.
+pub(super) fn adopted(signal: c_int, given: Kept) -> Kept {
+    let Kept { handler, flags, .. } = given;
+    let enter = delivery::enter as *const () as usize;
+    let is_plain = ![libc::SIG_DFL, libc::SIG_IGN, enter].contains(&handler)
+        && flags & libc::SA_ONSTACK as u64 == 0;
+    if !COROUTINES.load(Relaxed) || !is_plain || !is_signal(signal) {
+        return given;
+    }
+    keep(signal, given);
+    let flags = flags | (libc::SA_ONSTACK | libc::SA_SIGINFO) as u64;
+    Kept { handler: enter, flags, mask: without(Mask::MAX) }
+}
+
+/// The program's action for which the kernel had `had`, if that one was kept `before`.
+pub(super) fn programs(had: Kept, before: Kept) -> Kept {
+    if had.handler == delivery::enter as *const () as usize {
+        return before;
+    }
+    // A signal that resets its handler leaves flags and mask as they are.
+    let was_reset = had.handler == libc::SIG_DFL && had.flags & libc::SA_RESETHAND as u64 != 0;
+    match before.handler {
+        libc::SIG_DFL | libc::SIG_IGN => had,
+        _ if was_reset && mask::is_full(had.mask) => Kept { handler: libc::SIG_DFL, ..before },
+        _ => had,
+    }
+}
+
+/// The handler of [`programs`].
+pub(super) fn programs_handler(had: usize, before: Kept) -> usize {
+    programs(Kept { handler: had, ..before }, before).handler
 }
 
 /// rt_sigaction, with the addresses of two actions of the kernel's kind, or 0.
@@ -75,13 +112,6 @@ fn exchange_action(signal: usize, new: usize, old: usize) -> isize {
     let kinds = [Number, In(Bytes(32)), Out(Bytes(32)), Number];
     let arguments = [signal, new, old, size_of::<Mask>(), 0, 0];
     copied::once(libc::SYS_rt_sigaction as usize, &kinds, arguments)
-}
-
-const SIGNALS: usize = 64;
-
-/// The flags of an action, with those that we add.
-pub(super) fn flags(given: c_int) -> c_int {
-    if COROUTINES.load(Relaxed) { given | libc::SA_ONSTACK } else { given }
 }
 
 /// `struct sigaction` of the kernel.
@@ -94,6 +124,20 @@ struct Action {
     mask: Mask,
 }
 
+const NO_ACTION: Action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
+
+impl Action {
+    fn kept(&self) -> Kept {
+        let Action { handler, flags, mask, .. } = *self;
+        Kept { handler, flags, mask }
+    }
+
+    fn put(&mut self, Kept { handler, flags, mask }: Kept) -> &mut Action {
+        (self.handler, self.flags, self.mask) = (handler, flags, mask);
+        self
+    }
+}
+
 /// The gate's signals.
 const RESERVED: [c_int; 2] = [libc::SIGSYS, libc::SIGBUS];
 
@@ -102,48 +146,13 @@ pub(super) fn is_reserved(signal: c_int) -> bool {
     RESERVED.contains(&signal)
 }
 
-/// An action of the program's for a signal of the gate's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
-    pub(super) handler: usize,
-    pub(super) flags: u64,
-    pub(super) mask: Mask,
-}
-
-impl Kept {
-    /// From an action of the C library's kind.
-    pub(super) fn of(action: &libc::sigaction) -> Kept {
-        // SAFETY: the kernel's mask is the first word of the C library's.
-        let mask = unsafe { (&raw const action.sa_mask).cast::<Mask>().read() };
-        Kept { handler: action.sa_sigaction, flags: action.sa_flags as u64, mask }
-    }
-}
-
-/// The program's actions for [`RESERVED`]: handler, flags and mask.
-static PROGRAMS: [[AtomicUsize; 3]; RESERVED.len()] =
-    [const { [const { AtomicUsize::new(0) }; 3] }; RESERVED.len()];
-
-/// Exchanges the program's action for a signal of the gate's.
-pub(super) fn exchange(signal: c_int, new: Option<Kept>) -> Kept {
-    let index = RESERVED.iter().position(|reserved| *reserved == signal).expect("the gate's");
-    let words = &PROGRAMS[index];
-    let before = match new {
-        Some(Kept { handler, flags, mask }) => {
-            let new = [handler, flags as usize, mask as usize];
-            [0, 1, 2].map(|at| words[at].swap(new[at], Relaxed))
-        }
-        None => words.each_ref().map(|word| word.load(Relaxed)),
-    };
-    Kept { handler: before[0], flags: before[1] as u64, mask: before[2] as Mask }
-}
-
 /// The default action of the kernel.
 const DEFAULT: Kept = Kept { handler: libc::SIG_DFL, flags: 0, mask: 0 };
 
 /// Passes a signal that is not the gate's to the program's handler, with the mask that it would
 /// have; or does what the kernel does without one.
 pub(super) fn pass_on(signal: c_int, info: &mut libc::siginfo_t, context: &mut libc::ucontext_t) {
-    let Kept { handler, flags, mask } = exchange(signal, None);
+    let Kept { handler, flags, mask } = kept(signal);
     // A signal that the processor has raised cannot be ignored.
     let is_sent = info.si_code <= 0;
     match handler {
@@ -151,7 +160,7 @@ pub(super) fn pass_on(signal: c_int, info: &mut libc::siginfo_t, context: &mut l
         libc::SIG_IGN | libc::SIG_DFL => end_by(signal, is_sent),
         handler => {
             if flags & libc::SA_RESETHAND as u64 != 0 {
-                exchange(signal, Some(DEFAULT));
+                keep(signal, DEFAULT);
             }
             // SAFETY: the kernel's mask is the first word of the C library's.
             let interrupted = unsafe { (&raw const context.uc_sigmask).cast::<Mask>().read() };
@@ -246,25 +255,66 @@ fn act([signal, new, old, size, ..]: Arguments) -> Result<(), i32> {
     if size != size_of::<Mask>() {
         return Err(libc::EINVAL);
     }
-    let mut given = match new {
+    let given = match new {
         0 => None,
         new => Some(access::read::<Action>(new).ok_or(libc::EFAULT)?),
     };
-    if is_reserved(signal as c_int) {
-        let keep = |action: Action| {
-            let Action { handler, flags, mask, .. } = action;
-            Kept { handler, flags, mask }
-        };
-        let Kept { handler, flags, mask } = exchange(signal as c_int, given.map(keep));
-        let before = Action { handler, flags, restorer: 0, mask };
-        return (old == 0 || access::write(old, &before)).then_some(()).ok_or(libc::EFAULT);
+    let had = replace(signal as c_int, given)?;
+    (old == 0 || access::write(old, &had)).then_some(()).ok_or(libc::EFAULT)
+}
+
+/// Sets an action of the program's, if one is given; returns the one before.
+///
+/// # Errors
+/// The kernel's error number.
+fn replace(signal: c_int, given: Option<Action>) -> Result<Action, i32> {
+    if !is_signal(signal) {
+        return Err(libc::EINVAL);
     }
-    given.iter_mut().for_each(|action| {
-        action.mask = without(action.mask);
-        action.flags |= flags(0) as u64;
+    let (before, mut had) = (kept(signal), NO_ACTION);
+    if is_reserved(signal) {
+        given.iter().for_each(|given| keep(signal, given.kept()));
+        return Ok(*had.put(before));
+    }
+    let new = given.map(|mut given| {
+        given.mask = without(given.mask);
+        *given.put(adopted(signal, given.kept()))
     });
-    let new = given.as_ref().map_or(0, |action| (&raw const *action) as usize);
-    result(exchange_action(signal, new, old))
+    let new = new.as_ref().map_or(0, |new| (&raw const *new) as usize);
+    let replaced = exchange_action(signal as usize, new, (&raw mut had) as usize);
+    result(replaced).inspect_err(|_| keep(signal, before))?;
+    Ok(*had.put(programs(had.kept(), before)))
+}
+
+/// sigaction(2), once the gate is on: sets `new`, if there is one; returns the action before.
+///
+/// # Errors
+/// The kernel's error number.
+pub(super) fn replace_by_library(
+    signal: c_int,
+    new: Option<&libc::sigaction>,
+) -> Result<libc::sigaction, i32> {
+    /// The action has a restorer.
+    const SA_RESTORER: u64 = 0x0400_0000;
+    let restorer = RESTORER.load(Relaxed);
+    let given = new.map(|new| {
+        let Kept { handler, flags, mask } = Kept::of(new);
+        Action { handler, flags: flags | SA_RESTORER, restorer, mask }
+    });
+    // SAFETY: zeros are a valid action.
+    let mut had: libc::sigaction = unsafe { std::mem::zeroed() };
+    replace(signal, given)?.kept().put(&mut had);
+    Ok(had)
+}
+
+/// Where the C library lets handlers return to.
+static RESTORER: AtomicUsize = AtomicUsize::new(0);
+
+/// Learns [`RESTORER`] from an action that the C library has set.
+fn learn_restorer(signal: c_int) {
+    let mut set = NO_ACTION;
+    exchange_action(signal as usize, 0, (&raw mut set) as usize);
+    RESTORER.store(set.restorer, Relaxed);
 }
 
 fn result(result: isize) -> Result<(), i32> {

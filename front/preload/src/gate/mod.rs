@@ -4,7 +4,7 @@
 //! program --- system call ---> filter.rs   no argument points into the range --> the kernel
 //!                                 |  SIGSYS
 //!                                 v
-//!   handler.rs --- own_stack.rs: the way to the thread's own stack
+//!   handler.rs --- own_stack.rs: the way to the thread's own stack, or to call_stack.rs
 //!   make.rs    --- table.rs, calls.rs: what does the call do with its arguments?
 //!     long.rs      reads and writes of files that are too long for one copy
 //!     copied.rs    copies in (access.rs, known.rs), bounce buffer (bounce.rs), call, copies out
@@ -14,8 +14,10 @@
 //! wrappers.rs --- C library functions with pointers in structures, which the filter cannot see
 //! signals.rs
 //! actions.rs  --- no signal mask blocks SIGSYS and SIGBUS (mask.rs); the program's own actions
+//!                 (kept.rs)
 //! bus.rs      --- SIGBUS: faults of threads that serve themselves
 //! stacks.rs   --- a signal stack per thread, which is not paged
+//! delivery.rs --- and the way from there to the interrupted stack, for the program's handlers
 //! ```
 //! A userfaultfd for faults of user mode only needs no privileges, but a system call that meets a
 //! missing page fails with EFAULT. So the handler makes the call with copies outside the range. It
@@ -32,13 +34,16 @@ mod access;
 mod actions;
 mod bounce;
 mod bus;
+mod call_stack;
 mod calls;
 mod copied;
+mod delivery;
 mod exec;
 mod filter;
 mod filters;
 mod handler;
 mod hot;
+mod kept;
 mod known;
 mod long;
 mod make;

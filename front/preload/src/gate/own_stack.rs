@@ -13,15 +13,16 @@
 //! blocks signals: they arrive where it returns to.
 //!
 //! A stack is used if it is the thread's: there is no gap between the pointer and where the thread
-//! began. In coroutines, in threads of a raw clone, and where little of a stack is left, calls are
-//! made in the handler: memory below such a stack may be the program's.
+//! began. Memory below other stacks may be the program's: calls of coroutines on paged stacks are
+//! made on a stack for them (call_stack.rs), those in threads of a raw clone, and where little of a
+//! stack is left, in the handler.
 //!
 //! Locks: none; what is known of a stack belongs to its thread.
 
 use super::access::{Access, accessible};
 use super::copied::Arguments;
 use super::range::is_paged;
-use super::{make, page, stacks};
+use super::{call_stack, make, page, stacks};
 use crate::errno::{errno, set_errno};
 use highwater_os::helper;
 use highwater_units::PAGE_SIZE;
@@ -121,7 +122,7 @@ fn vector_state() -> Option<(u64, usize)> {
 fn has_room(pointer: usize) -> bool {
     let mut stack = STACK.get();
     let Some(end) = pointer.checked_sub(ROOM) else { return false };
-    if is_paged(pointer) || stacks::is_ours(pointer) || pointer > stack.top {
+    if stacks::is_ours(pointer) || pointer > stack.top {
         return false;
     }
     if end < stack.low {
@@ -175,25 +176,31 @@ struct Frame {
 // The unwind information of `enter` has them.
 const _: () = assert!(offset_of!(Frame, rip) == 0 && offset_of!(Frame, rsp) == 8);
 
-/// Makes a trapped call on the interrupted stack, once the handler has returned; `false`: the
-/// handler has to make it.
+/// Has a trapped call made once the handler has returned, on the interrupted stack or, for a
+/// coroutine, on the stack for its calls; `false`: the handler has to make it.
 pub(super) fn divert(number: usize, arguments: &Arguments, context: &mut libc::ucontext_t) -> bool {
     /// Flags with which compiled code goes wrong: alignment check, direction, trap.
     const DISTURBING: i64 = 1 << 18 | 1 << 10 | 1 << 8;
     let components = COMPONENTS.load(Relaxed);
-    let registers = &mut context.uc_mcontext.gregs;
+    let registers = &context.uc_mcontext.gregs;
     let [rip, rsp, flags] =
         [libc::REG_RIP, libc::REG_RSP, libc::REG_EFL].map(|at| registers[at as usize] as usize);
     // exec.rs tells by the handler's stack whether the memory of a call is still in use.
     let execs = matches!(number as libc::c_long, libc::SYS_execve | libc::SYS_execveat);
-    if components == 0 || execs || helper::is_inside() || !has_room(rsp) {
+    if components == 0 || execs || helper::is_inside() {
         return false;
     }
+    let end = match is_paged(rsp) {
+        true => call_stack::begin(context, ROOM),
+        false => has_room(rsp).then(|| rsp - RED_ZONE),
+    };
+    let Some(end) = end else { return false };
+    let registers = &mut context.uc_mcontext.gregs;
     let len = size_of::<Frame>() + VECTORS_LEN.load(Relaxed);
-    let at = (rsp - RED_ZONE - len) & !(align_of::<Frame>() - 1);
+    let at = (end - len) & !(align_of::<Frame>() - 1);
     let frame = std::ptr::with_exposed_provenance_mut::<Frame>(at);
     let arguments = *arguments;
-    // SAFETY: below the red zone of the thread's stack, which has room. XSAVE leaves most of the
+    // SAFETY: on a stack that has room, and not in its red zone. XSAVE leaves most of the
     // header as it finds it, and XRSTOR refuses it unless it is zeroed.
     unsafe {
         frame.write(Frame { rip, rsp, flags, components, number, arguments });
@@ -210,6 +217,9 @@ extern "C" fn run(frame: &Frame) -> isize {
     let saved = errno();
     let result = make::make(frame.number, frame.arguments, None);
     set_errno(saved);
+    if is_paged(frame.rsp) {
+        call_stack::end();
+    }
     result
 }
 

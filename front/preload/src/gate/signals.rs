@@ -1,13 +1,16 @@
 //! C library functions that set signal masks and actions: the gate's signals stay unblocked, and
 //! the gate's.
 
-use super::actions::{self, ActionFn, Kept, SIGACTION};
+use super::actions::{self, ActionFn, SIGACTION};
+use super::kept::{Kept, is_signal, keep, kept};
 use super::mask;
 use super::range::is_paged;
 use super::state::{is_on, is_wanted};
+use crate::errno::set_errno;
 use crate::next::{Next, looks};
 use libc::{c_int, sigset_t};
 use std::mem::transmute;
+use std::ptr::{null, null_mut};
 
 /// Looks the next functions up when the library is loaded.
 pub(super) fn learn() {
@@ -102,19 +105,25 @@ unsafe extern "C" fn sigaction(
         if !is_wanted() {
             return next(signal, new, old);
         }
-        if is_on() && actions::is_reserved(signal) {
-            let before = actions::exchange(signal, new.as_ref().map(Kept::of));
-            if let Some(old) = old.as_mut() {
-                *old = std::mem::zeroed();
-                (old.sa_sigaction, old.sa_flags) = (before.handler, before.flags as c_int);
-                (&raw mut old.sa_mask).cast::<mask::Mask>().write(before.mask);
+        if is_on() {
+            // Not what the C library refuses: its own signals.
+            if next(signal, null(), null_mut()) != 0 {
+                return -1;
             }
-            return 0;
+            return match actions::replace_by_library(signal, new.as_ref()) {
+                Ok(had) => {
+                    old.as_mut().into_iter().for_each(|old| *old = had);
+                    0
+                }
+                Err(error) => {
+                    set_errno(error);
+                    -1
+                }
+            };
         }
         let Some(new) = new.as_ref() else { return next(signal, new, old) };
         let mut given = *new;
         unblock_in(&mut given.sa_mask);
-        given.sa_flags = actions::flags(given.sa_flags);
         next(signal, &given, old)
     }
 }
@@ -145,16 +154,19 @@ macro_rules! handlers {
             /// As for the C library's function.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             unsafe extern "C" fn $name(signal: c_int, handler: usize) -> usize {
-                if is_on() && actions::is_reserved(signal) {
-                    let new = Kept { handler, flags: $flags as u64, mask: 0 };
-                    return actions::exchange(signal, Some(new)).handler;
+                let before = is_signal(signal).then(|| kept(signal));
+                if let Some(before) = before.filter(|_| is_on() && actions::is_reserved(signal)) {
+                    keep(signal, Kept { handler, flags: $flags as u64, mask: 0 });
+                    return before.handler;
                 }
                 // SAFETY: the function of that name has this type.
-                unsafe {
+                let had = unsafe {
                     transmute::<usize, extern "C" fn(c_int, usize) -> usize>(NEXT.get())(
                         signal, handler,
                     )
-                }
+                };
+                actions::adopt(signal);
+                before.map_or(had, |before| actions::programs_handler(had, before))
             }
         })*
     };

@@ -6,7 +6,7 @@
 //! and, if the program has set a signal stack, the program's handlers; the program's own stays
 //! unused. Its pages are taken when they are used.
 
-use super::{access, bounce, exec, mask, page, state};
+use super::{access, bounce, call_stack, exec, mask, page, state};
 use crate::stack::{LEN, call_on, map};
 use highwater_os::sys;
 use highwater_units::PAGE_SIZE;
@@ -93,10 +93,21 @@ pub(super) fn give(context: &mut libc::ucontext_t) -> bool {
         return false;
     }
     keep(before);
-    let Stack { base, flags, len } = ours();
     // The return from the signal sets it once more.
-    context.uc_stack = libc::stack_t { ss_sp: base as *mut _, ss_flags: flags, ss_size: len };
+    context.uc_stack = current();
     true
+}
+
+/// This thread's stack of ours, as contexts have it.
+pub(super) fn current() -> libc::stack_t {
+    let Stack { base, flags, len } = ours();
+    libc::stack_t { ss_sp: base as *mut _, ss_flags: flags, ss_size: len }
+}
+
+/// The end of this thread's stack of ours; 0: it has none.
+pub(super) fn end() -> usize {
+    let base = OURS.get();
+    if base.is_null() { 0 } else { base as usize + LEN }
 }
 
 /// Maps a stack for this thread, unless it has one, and sets it by `set`, which returns minus an
@@ -176,6 +187,7 @@ unsafe extern "C" fn remove(base: *mut libc::c_void) {
         unsafe { sys::unmap(base.cast(), LEN) };
     }
     bounce::forget();
+    call_stack::forget();
     exec::forget();
 }
 
