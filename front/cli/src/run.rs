@@ -235,9 +235,7 @@ impl Run {
         // Once more: of two runs that begin at once, each finds the other here, or one does.
         self.refuse_taken_name(Some(run_dir.path()))?;
         plan.settings.run_dir = Some(run_dir.path().to_owned());
-        plan.memory
-            .shared
-            .map_or(Ok(()), |it| create_budget(run_dir.path(), &it, &plan.settings))?;
+        plan.memory.shared.map_or(Ok(()), |it| create_budget(&run_dir, &it, &plan.settings))?;
         let (started, kills) = (Instant::now(), oom_kills());
         let mut totals = Totals::new();
         let board = plan.metrics.take().map(|port| self.serve(port, &description)).transpose()?;
@@ -407,10 +405,12 @@ impl Run {
 }
 
 /// Creates the budget that processes share.
-fn create_budget(run_dir: &Path, shared: &Shared, settings: &Settings) -> Result<(), Refusal> {
+fn create_budget(run_dir: &RunDir, shared: &Shared, settings: &Settings) -> Result<(), Refusal> {
     let [limit, most] = [shared.limit, shared.limit_max].map(Bytes::pages);
-    let budget = Budget::create(run_dir, shared.scope, limit, most).map_err(|error| {
-        let what = format!("no budget for the run in '{}': {error}", run_dir.display());
+    let created = Budget::create(run_dir.path(), shared.scope, limit, most);
+    let opened = created.and_then(|budget| run_dir.open_budget().map(|()| budget));
+    let budget = opened.map_err(|error| {
+        let what = format!("no budget for the run in '{}': {error}", run_dir.path().display());
         Refusal::new(what, "free some space there")
     })?;
     for area in &settings.swap {

@@ -2,11 +2,15 @@
 //! that earlier runs left behind.
 //!
 //! ```text
-//! /dev/shm/highwater-XXXXXX/   mode 700, removed at the end of the run
-//!   owner                      locked (flock) by `highwater` as long as it lives; describes it
-//!   <pid>.<n>                  statistics of a process (highwater-session)
-//!   budget                     memory that its processes share
+//! /dev/shm/highwater-XXXXXX/   removed at the end of the run
+//!   <32 digits>/               random: the run's directory
+//!     owner                    locked (flock) by `highwater` as long as it lives; describes it
+//!     <pid>.<n>                statistics of a process (highwater-session)
+//!     budget                   memory that its processes share
 //! ```
+//! A run of root may execute programs as other users. Their processes share its budget, too: they
+//! find the directory by its name, which is in their environment, and other users cannot list.
+//!
 //! `owner` is written and locked before it gets its name: a reader that finds it locked finds all
 //! of it. A run that was killed by SIGKILL cannot clean up: its last process does
 //! (`highwater_session::leave_run_dir`). If that was killed, too, the next run does: each first
@@ -14,9 +18,13 @@
 //! with the names above are removed; a directory with any other file stays.
 
 use crate::Refusal;
-use highwater_session::{OWNER_FILE, free_space, open_run_dir, remove_if_abandoned};
+use highwater_session::{
+    BUDGET_FILE, OWNER_FILE, RUN_DIR_PREFIX, free_space, open_run_dir, remove_if_abandoned,
+};
 use highwater_units::Bytes;
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
@@ -27,16 +35,39 @@ use tempfile::TempDir;
 /// Free space with which a place is preferred: that of the statistics of some hundred processes.
 const ROOM: Bytes = Bytes(16 << 20);
 
-const PREFIX: &str = "highwater-";
 /// The file's name before it is locked.
 const OWNER_NEW: &str = "owner.new";
 
 /// Bytes of a description that are read; it is far shorter.
 const DESCRIPTION_LEN_MAX: u64 = 1 << 20;
 
+/// The users whose processes may be in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Users {
+    One,
+    Any,
+}
+
+impl Users {
+    /// Of a run that this user starts.
+    fn of_run() -> Users {
+        if geteuid().is_root() { Users::Any } else { Users::One }
+    }
+
+    /// The modes of the directory in the public place, of the run's directory, and of its budget.
+    fn modes(self) -> [u32; 3] {
+        match self {
+            Users::One => [0o700, 0o700, 0o600],
+            Users::Any => [0o711, 0o1733, 0o666],
+        }
+    }
+}
+
 /// The directory of a run; removed when dropped.
 pub(crate) struct RunDir {
-    dir: TempDir,
+    _outer: TempDir,
+    path: PathBuf,
+    users: Users,
     /// Locked as long as it is open.
     _owner: File,
 }
@@ -59,18 +90,40 @@ impl RunDir {
     }
 
     fn create_in(place: &Path, description: &str) -> io::Result<RunDir> {
+        RunDir::create_for(Users::of_run(), place, description)
+    }
+
+    fn create_for(users: Users, place: &Path, description: &str) -> io::Result<RunDir> {
         let private = Permissions::from_mode(0o700);
-        let dir = tempfile::Builder::new().prefix(PREFIX).permissions(private).tempdir_in(place)?;
-        let mut owner = File::create_new(dir.path().join(OWNER_NEW))?;
+        let mut named = tempfile::Builder::new();
+        let outer = named.prefix(RUN_DIR_PREFIX).permissions(private).tempdir_in(place)?;
+        let mut random = [0; 16];
+        getrandom(&mut random, GetRandomFlags::empty())?;
+        let path = outer.path().join(format!("{:032x}", u128::from_ne_bytes(random)));
+        std::fs::create_dir(&path)?;
+        let mut owner = File::create_new(path.join(OWNER_NEW))?;
+        owner.set_permissions(Permissions::from_mode(0o600))?;
         owner.write_all(description.as_bytes())?;
         flock(&owner, FlockOperation::NonBlockingLockExclusive)?;
-        std::fs::rename(dir.path().join(OWNER_NEW), dir.path().join(OWNER_FILE))?;
-        Ok(RunDir { dir, _owner: owner })
+        std::fs::rename(path.join(OWNER_NEW), path.join(OWNER_FILE))?;
+        let [in_place, of_run, _] = users.modes().map(Permissions::from_mode);
+        std::fs::set_permissions(&path, of_run)?;
+        std::fs::set_permissions(outer.path(), in_place)?;
+        Ok(RunDir { _outer: outer, path, users, _owner: owner })
     }
 
     /// Its path.
     pub(crate) fn path(&self) -> &Path {
-        self.dir.path()
+        &self.path
+    }
+
+    /// Lets all processes of the run use its budget.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn open_budget(&self) -> io::Result<()> {
+        let [.., of_budget] = self.users.modes().map(Permissions::from_mode);
+        std::fs::set_permissions(self.path.join(BUDGET_FILE), of_budget)
     }
 }
 
@@ -81,11 +134,13 @@ fn places() -> Vec<PathBuf> {
     places.into_iter().flatten().collect()
 }
 
-/// The directories in a place that have the name of a run's.
+/// The directories in a place that may be a run's of this user.
 fn named(place: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
-    let ours = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(PREFIX));
-    entries.filter(move |entry| ours(&entry.file_name())).map(|entry| entry.path())
+    let is_named = |name: &OsStr| name.to_str().is_some_and(|it| it.starts_with(RUN_DIR_PREFIX));
+    let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let outer = entries(place).filter(move |entry| is_named(&entry.file_name()));
+    let outer = outer.map(|entry| entry.path()).filter(|path| !path.is_symlink());
+    outer.flat_map(move |path| entries(&path)).map(|entry| entry.path())
 }
 
 /// Removes the directories of killed runs in a place. A directory that cannot be removed stays.
@@ -122,12 +177,12 @@ mod tests {
 
     /// The state after a killed run: the directory, and an unlocked `owner`.
     fn leave(place: &Path) -> PathBuf {
-        let RunDir { dir, _owner } = RunDir::create_in(place, "").unwrap();
+        let RunDir { _outer, path, .. } = RunDir::create_in(place, "").unwrap();
         for (name, text) in [("4711.0", "statistics"), (BUDGET_FILE, "limit")] {
-            std::fs::write(dir.path().join(name), text).unwrap();
+            std::fs::write(path.join(name), text).unwrap();
         }
-        drop(_owner);
-        dir.keep()
+        let _ = _outer.keep();
+        path
     }
 
     #[test]
@@ -139,9 +194,25 @@ mod tests {
         assert!(living.path().join(OWNER_FILE).exists());
         assert!(dead.iter().all(|dir| !dir.exists()));
         assert!(!named(place.path()).any(|dir| dir != living.path()));
-        let path = living.path().to_owned();
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
         drop(living);
-        assert!(!path.exists());
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn users_of_a_run_find_it_by_its_name_alone() {
+        let place = tempfile::tempdir().unwrap();
+        for users in [Users::One, Users::Any] {
+            let run = RunDir::create_for(users, place.path(), "").unwrap();
+            std::fs::write(run.path().join(BUDGET_FILE), "").unwrap();
+            run.open_budget().unwrap();
+            let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+            let outer = run.path().parent().unwrap();
+            let modes = [outer, run.path(), &run.path().join(BUDGET_FILE)].map(mode);
+            assert_eq!(modes, users.modes());
+            assert_eq!(mode(&run.path().join(OWNER_FILE)), 0o600);
+            assert_eq!(run.path().file_name().unwrap().len(), 32);
+        }
     }
 
     #[test]
@@ -166,9 +237,9 @@ mod tests {
         std::fs::write(mixed.join("notes"), "mine").unwrap();
         let linked = place.path().join("highwater-link");
         let target = leave(tempfile::tempdir().unwrap().keep().as_path());
-        std::os::unix::fs::symlink(&target, &linked).unwrap();
+        std::os::unix::fs::symlink(target.parent().unwrap(), &linked).unwrap();
         let elsewhere = leave(place.path());
-        std::fs::rename(&elsewhere, place.path().join("other")).unwrap();
+        std::fs::rename(elsewhere.parent().unwrap(), place.path().join("other")).unwrap();
         sweep(place.path());
         let stay = [project.join("1.0"), mixed.join("notes"), target, place.path().join("other")];
         for path in stay {
@@ -180,8 +251,8 @@ mod tests {
     #[test]
     fn a_directory_that_is_being_made_is_not_taken_for_a_dead_ones() {
         let place = tempfile::tempdir().unwrap();
-        let new = place.path().join("highwater-new");
-        std::fs::create_dir(&new).unwrap();
+        let new = place.path().join("highwater-new").join("0");
+        std::fs::create_dir_all(&new).unwrap();
         std::fs::write(new.join(OWNER_NEW), "").unwrap();
         sweep(place.path());
         assert!(new.join(OWNER_NEW).exists());

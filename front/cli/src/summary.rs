@@ -75,8 +75,7 @@ fn nothing_paged(report: &Report) -> Vec<String> {
     let peak = Bytes(report.peak_resident.bytes);
     let first = format!(
         "highwater: no process had memory to page: none asked for 64 KiB at once, or for 1 MiB in \
-         small blocks, or it cannot be served (a static program, or one in Go), or it runs as \
-         another user than the run, and has a budget of its own; peak RAM {peak}"
+         small blocks, or it cannot be served (a static program, or one in Go); peak RAM {peak}"
     );
     let what = elsewhere(&report.peak_resident.elsewhere);
     [first].into_iter().chain(what.map(|what| row("not paged", &what))).collect()

@@ -29,6 +29,9 @@ use std::path::Path;
 /// The file that describes a run, locked by its `highwater run`.
 pub const OWNER_FILE: &str = "owner";
 
+/// How the name of a run's directory in a public place begins; within it is the run's directory.
+pub const RUN_DIR_PREFIX: &str = "highwater-";
+
 /// The name (comm) of helpers and guardians, and of `highwater run`.
 const OWN_NAME: &[u8] = b"highwater";
 
@@ -110,7 +113,8 @@ fn leave(path: &Path, file: Option<&StatsFile>) -> rustix::io::Result<()> {
     }
 }
 
-/// Removes the files of a run, then its directory. Another process may be doing that, too.
+/// Removes the files of a run, then its directory, and the one around it. Another process may be
+/// doing that, too.
 fn remove(dir: &OwnedFd, path: &Path) -> rustix::io::Result<()> {
     let names: Vec<_> = Dir::read_from(dir)?.flatten().collect();
     let is_of_run = |name: &str| name == BUDGET_FILE || is_of_process(name);
@@ -119,7 +123,12 @@ fn remove(dir: &OwnedFd, path: &Path) -> rustix::io::Result<()> {
         gone(unlinkat(dir, name, AtFlags::empty()))?;
     }
     gone(unlinkat(dir, OWNER_FILE, AtFlags::empty()))?;
-    gone(unlinkat(CWD, path, AtFlags::REMOVEDIR))
+    gone(unlinkat(CWD, path, AtFlags::REMOVEDIR))?;
+    let is_named = |dir: &&Path| {
+        dir.file_name().is_some_and(|name| name.as_bytes().starts_with(RUN_DIR_PREFIX.as_bytes()))
+    };
+    let outer = path.parent().filter(is_named);
+    outer.map_or(Ok(()), |outer| gone(unlinkat(CWD, outer, AtFlags::REMOVEDIR)))
 }
 
 fn gone(removed: rustix::io::Result<()>) -> rustix::io::Result<()> {

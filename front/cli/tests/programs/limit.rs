@@ -1,11 +1,14 @@
 //! `--memory` is a limit on all memory of a run. Samples from outside show what is resident of the
 //! whole tree, `highwater run` and swap in RAM included.
 
-use crate::common::highwater;
+use crate::common::{binary, highwater};
 use crate::gate::compare_in_all_modes;
 use crate::place::{Place, note};
 use crate::report::Report;
+use highwater_platform::testing::skip_or_fail;
 use procfs::process::{MMPermissions, MMapPath, Process, all_processes};
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -116,6 +119,29 @@ fn a_tree_stays_within_its_limit() {
     let program = [place.compile("shares", "shares", &[])];
     let command = run(&place, "96M", &disk(&place), &program, &["work", "6", "32"]);
     expect_within("six processes of 32 MiB", 96 * MIB, command, &place);
+}
+
+/// A container's root starts its program as another user. Each of six processes had the limit for
+/// its pages alone.
+#[test]
+fn processes_of_another_user_share_the_limit_of_root() {
+    if !rustix::process::geteuid().is_root() {
+        return skip_or_fail("only root can become another user");
+    }
+    let place = Place::new();
+    let open = tempfile::tempdir_in("/tmp").unwrap();
+    set_permissions(open.path(), Permissions::from_mode(0o1777)).unwrap();
+    let shares = place.compile("shares", "shares", &[]);
+    let files = [&binary(), &binary().with_file_name("libhighwater_preload.so"), &shares];
+    assert!(Command::new("cp").args(files).arg(open.path()).status().unwrap().success());
+    let swap = format!("dir:{}:1G", open.path().display());
+    let mut command = Command::new(open.path().join("highwater"));
+    command.env_remove("LD_PRELOAD").stdin(Stdio::null());
+    command.args(["run", "--quiet", "--memory", "96M", "--swap", &swap]);
+    command.arg("--report").arg(place.path("report.json"));
+    command.args(["--", "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    command.arg(open.path().join("shares")).args(["work", "6", "32"]);
+    expect_within("six processes of another user", 96 * MIB, command, &place);
 }
 
 #[test]
