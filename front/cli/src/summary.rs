@@ -72,12 +72,23 @@ fn processes(count: u64) -> String {
 
 /// The summary of a run without paged memory. If it needed more than the budget, with the kinds.
 fn nothing_paged(report: &Report) -> Vec<String> {
-    let peak = Bytes(report.peak_resident.bytes);
-    let first = format!(
-        "highwater: no process had memory to page: none asked for 64 KiB at once, or for 1 MiB in \
-         small blocks, or it cannot be served (a static program, or one in Go); peak RAM {peak}"
-    );
-    let what = elsewhere(&report.peak_resident.elsewhere);
+    let peak = &report.peak_resident;
+    let found = &peak.elsewhere;
+    let asked = found.shared_bytes + found.huge_bytes + found.executable_bytes + found.other_bytes;
+    let reason = if asked > peak.bytes / 2 {
+        "most of it is of kinds that cannot be paged (docs/limits.md)"
+    } else {
+        "none asked for 64 KiB at once, or for 1 MiB in small blocks, or it cannot be served (a \
+         static program, or one in Go)"
+    };
+    let above = match peak.bytes > report.budget_bytes {
+        true => format!(", above the budget of {}", Bytes(report.budget_bytes)),
+        false => String::new(),
+    };
+    let peak = Bytes(peak.bytes);
+    let first =
+        format!("highwater: no process had memory to page: {reason}; peak RAM {peak}{above}");
+    let what = elsewhere(found);
     [first].into_iter().chain(what.map(|what| row("not paged", &what))).collect()
 }
 

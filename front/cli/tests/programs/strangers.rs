@@ -146,6 +146,9 @@ fn memory_that_is_not_paged_is_shown_by_kind() {
     let errors = String::from_utf8_lossy(&run.stderr);
     let kinds = errors.lines().last().unwrap_or_default();
     assert!(kinds.contains("shared memory 49 MiB, generated code 20 MiB"), "{errors}");
+    let first = errors.lines().next().unwrap_or_default();
+    assert!(first.contains("kinds that cannot be paged"), "{errors}");
+    assert!(first.contains("above the budget of 12 MiB"), "{errors}");
 }
 
 /// The library's memory does not grow with the number of mappings.
