@@ -416,7 +416,7 @@ mod tests {
     fn nothing_to_page_is_one_line() {
         let text = text(&report(&[]));
         assert_eq!(text.lines().count(), 1);
-        assert!(text.ends_with("; peak RAM 150 MiB\n"), "{text}");
+        assert!(text.ends_with("; peak RAM 150 MiB, above the budget of 128 MiB\n"), "{text}");
     }
 
     #[test]

@@ -73,6 +73,8 @@ mod refused;
 mod remote;
 #[path = "programs/replicas.rs"]
 mod replicas;
+#[path = "programs/rounds.rs"]
+mod rounds;
 #[path = "programs/seal.rs"]
 mod seal;
 #[path = "programs/shares.rs"]

@@ -45,7 +45,7 @@ fn finish<P: Platform>(m: &Machine<P>, run: ReadRun, good: usize) {
                 Landing::Named | Landing::Watched => m.swap.pointers.trust(space, first),
                 Landing::Asked | Landing::Stream(_) => m.swap.streams.trust(space, first),
             };
-            m.add_to_lru(&frames, list_of_ahead(m.platform.recency(), trust));
+            m.add_to_lru(&frames, list_of_ahead(m, trust));
             note_anon(m, &frames);
             protection
         }

@@ -44,7 +44,7 @@ fn list_read<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames: &FrameList
         return m.add_to_lru(frames, list);
     }
     let trust = m.swap.streams.trust(held.space().id(), held.first());
-    let ahead = list_of_ahead(m.platform.recency(), trust);
+    let ahead = list_of_ahead(m, trust);
     if ahead == list {
         return m.add_to_lru(frames, list);
     }
@@ -57,9 +57,14 @@ fn list_read<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames: &FrameList
 /// The list of anonymous pages that are read before a fault wants them. Where a use of a mapped
 /// page cannot be seen and trust in such pages is limited, many of them are never used: they must
 /// not displace pages that are, and go to the inactive list.
-pub(super) fn list_of_ahead(recency: Recency, trust: Trust) -> List {
+pub(super) fn list_of_ahead<P: Platform>(m: &Machine<P>, trust: Trust) -> List {
+    ahead(m.platform.recency(), trust, m.swap.loops.keep_active())
+}
+
+fn ahead(recency: Recency, trust: Trust, keeps_active: bool) -> List {
     match (recency, trust) {
         (Recency::Unmapping, Trust::Limited) => List::InactiveAnon,
+        (Recency::Unmapping, Trust::Full) if keeps_active => List::InactiveAnon,
         (Recency::Unmapping, Trust::Full) | (Recency::AccessedBit, _) => List::ActiveAnon,
     }
 }
@@ -137,13 +142,14 @@ mod tests {
 
     #[test]
     fn pages_that_may_not_be_used_displace_no_active_page() {
-        for (recency, trust, list) in [
-            (Recency::Unmapping, Trust::Limited, List::InactiveAnon),
-            (Recency::Unmapping, Trust::Full, List::ActiveAnon),
-            (Recency::AccessedBit, Trust::Limited, List::ActiveAnon),
-            (Recency::AccessedBit, Trust::Full, List::ActiveAnon),
+        for (recency, trust, keeps_active, list) in [
+            (Recency::Unmapping, Trust::Limited, false, List::InactiveAnon),
+            (Recency::Unmapping, Trust::Full, false, List::ActiveAnon),
+            (Recency::Unmapping, Trust::Full, true, List::InactiveAnon),
+            (Recency::AccessedBit, Trust::Limited, false, List::ActiveAnon),
+            (Recency::AccessedBit, Trust::Full, true, List::ActiveAnon),
         ] {
-            assert_eq!(list_of_ahead(recency, trust), list, "{recency:?}, {trust:?}");
+            assert_eq!(ahead(recency, trust, keeps_active), list, "{recency:?}, {trust:?}");
         }
     }
 }

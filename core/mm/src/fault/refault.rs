@@ -21,10 +21,18 @@ pub(super) fn note_anon<P: Platform>(m: &Machine<P>, frames: &FrameList) {
 /// at a page on the inactive list costs more than the reads that it avoids. Otherwise a page is
 /// active if fewer pages were evicted since than half of the anonymous ones in memory, as from
 /// Linux 5.9 on, whose active list is that half. Any other page has to be used once more first, so
-/// that pages that are used once do not displace those in use.
+/// that pages that are used once do not displace those in use; and so has nearly every page of a
+/// loop that is longer than memory (`swap/loops.rs`).
 pub(super) fn list_of_anon<P: Platform>(m: &Machine<P>, slot: Slot) -> List {
     let half = || m.nodes.iter().map(|node| node.lru.len_of(Kind::Anon)).sum::<u32>() / 2;
-    if m.platform.recency() == Recency::AccessedBit || m.swap.is_in_memory() {
+    if m.platform.recency() == Recency::AccessedBit {
+        return List::ActiveAnon;
+    }
+    if m.swap.loops.keep_active() && !m.swap.loops.is_exception() {
+        m.count(Counter::KeepAnon, 1);
+        return List::InactiveAnon;
+    }
+    if m.swap.is_in_memory() {
         return List::ActiveAnon;
     }
     match m.swap.distance(slot) {

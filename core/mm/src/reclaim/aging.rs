@@ -8,6 +8,7 @@ use crate::frame::History;
 use crate::lru::{Kind, List, Lru};
 use crate::machine::{Machine, Node};
 use crate::stats::Counter;
+use crate::swap::{Now, Task};
 use highwater_platform::Platform;
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch};
 
@@ -25,9 +26,25 @@ pub(super) enum Aging {
 /// again.
 pub(super) fn refill_inactive<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
     let probing = probing(m, node, kind);
+    if kind == Kind::Anon && probing != Probing::AccessedBits {
+        follow_loop(m, node);
+    }
     for _ in 0..2 {
         if aging(node, kind, probing) == Aging::Due {
             age(m, node, kind, probing);
+        }
+    }
+}
+
+/// Samples whether the active pages of a loop are in use (`swap/loops.rs`).
+fn follow_loop<P: Platform>(m: &Machine<P>, node: &Node<P>) {
+    let now = Now { evicted: m.swap.evicted(), inactive: node.lru.len(List::InactiveAnon) };
+    match m.swap.loops.task(now) {
+        Task::Nothing => {}
+        Task::Sample => m.swap.loops.sampled(region::sample(m, node), now),
+        Task::Judge(space, vpn) => {
+            let (used, unused) = region::judge(m, space, vpn);
+            m.swap.loops.judge(used, unused, now);
         }
     }
 }

@@ -69,7 +69,37 @@ pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, probi
     m.count(Counter::PgRotated, rotated.len() as u64);
     m.free(&node.lru.putback(&m.frames, &probed, List::inactive(kind)));
     m.free(&node.lru.putback(&m.frames, &rotated, List::active(kind)));
-    unmap(m, node, kind, batch);
+    unmap(m, node, kind, List::inactive(kind), batch);
+}
+
+/// Unmaps the oldest anonymous active page, and others of its block, and leaves them active;
+/// returns the block.
+pub(super) fn sample<P: Platform>(m: &Machine<P>, node: &Node<P>) -> Option<(SpaceId, Vpn)> {
+    let oldest = oldest_to_probe(m, node, Kind::Anon, &mut 0)?;
+    let owner = m.frames.owner(oldest);
+    let mut batch = Batch::up_to((m.present() / PART_MAX).clamp(1, UNMAP_PAGES_MAX));
+    let gathered = gather(m, node, (Kind::Anon, Probing::Blocks), oldest, &mut batch);
+    if gathered != Gathered::Batched {
+        m.free(&node.lru.putback(&m.frames, &[oldest], List::ActiveAnon));
+    }
+    unmap(m, node, Kind::Anon, List::ActiveAnon, batch);
+    let owner = owner.filter(|_| gathered == Gathered::Batched)?;
+    Some((owner.space, block_of(owner.vpn)))
+}
+
+/// How many of a block's active pages were used since they were unmapped, and how many were not.
+pub(super) fn judge<P: Platform>(m: &Machine<P>, space: SpaceId, block: Vpn) -> (usize, usize) {
+    let space = m.space(space);
+    let end = (block.0 + LARGE_PAGES as u64).min(space.pages());
+    let probed = (block.0..end).map(|vpn| space.entry(Vpn(vpn))).filter(|it| it.is_probed());
+    let active = probed.filter(|entry| match entry.page() {
+        Page::Resident(pfn) => m.frames.place(pfn).get() == List::ActiveAnon.place(),
+        Page::Absent | Page::Swapped(_) => false,
+    });
+    active.fold((0, 0), |(used, unused), entry| match entry.is_mapped() {
+        true => (used + 1, unused),
+        false => (used, unused + 1),
+    })
 }
 
 /// Isolates the oldest active page that is due for a probe. Up to `spared` pages that are not go
@@ -198,7 +228,7 @@ pub(super) fn probe_inactive<P: Platform>(
     if batch.held.len() < INACTIVE_MIN.min(scanned / 2).max(1) {
         return batch.give_up(m, node);
     }
-    unmap(m, node, Kind::Anon, batch);
+    unmap(m, node, Kind::Anon, List::InactiveAnon, batch);
 }
 
 impl<'a, P: Platform> Batch<'a, P> {
@@ -210,7 +240,8 @@ impl<'a, P: Platform> Batch<'a, P> {
     /// Puts all pages, fewer than [`INACTIVE_MIN`], on a list as they are.
     fn give_up(self, m: &Machine<P>, node: &Node<P>) {
         let pages: FrameBatch = self.pages[..self.held.len()].iter().map(|page| page.pfn).collect();
-        let list = if m.swap.is_in_memory() { List::ActiveAnon } else { List::InactiveAnon };
+        let waits = m.swap.is_in_memory() && !m.swap.loops.keep_active();
+        let list = if waits { List::ActiveAnon } else { List::InactiveAnon };
         m.free(&node.lru.putback(&m.frames, &pages, list));
     }
 
@@ -276,8 +307,14 @@ impl<'a, P: Platform> Batch<'a, P> {
     }
 }
 
-/// Unmaps the pages of a batch, and puts them on the lists.
-fn unmap<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, mut batch: Batch<'_, P>) {
+/// Unmaps the pages of a batch, and puts them on a list, or back if they cannot be unmapped.
+fn unmap<P: Platform>(
+    m: &Machine<P>,
+    node: &Node<P>,
+    kind: Kind,
+    list: List,
+    mut batch: Batch<'_, P>,
+) {
     let pages = &mut batch.pages[..batch.held.len()];
     m.platform.unmap_batch(pages);
     for page in pages.iter() {
@@ -301,7 +338,7 @@ fn unmap<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, mut batch: Bat
         }
         m.count(Counter::PgDeactivate, probed.len() as u64);
         m.count(Counter::PgRotated, rotated.len() as u64);
-        m.free(&node.lru.putback(&m.frames, &probed, List::inactive(kind)));
+        m.free(&node.lru.putback(&m.frames, &probed, list));
         m.free(&node.lru.putback(&m.frames, &rotated, List::active(kind)));
     }
 }

@@ -30,6 +30,7 @@ mod file_streams;
 mod history;
 mod large;
 mod lists;
+mod loops;
 mod order;
 mod pointers;
 mod position;
@@ -48,6 +49,7 @@ pub use device::Device;
 pub use file_streams::{ALONE, Expected, FileStreams, Seen, TRACE_MIN, Window, lasting, window};
 #[cfg(feature = "history")]
 pub use history::device::Device;
+pub use loops::{Loops, Now, Task};
 pub use pointers::{Cursor, Pointers, WATCHED_IN};
 pub use readahead::{Ahead, SlotWindows, Streams, Trust};
 pub use readahead_queue::{Landing, Queued, ReadaheadQueue, ReadaheadRequest};
@@ -107,6 +109,8 @@ pub struct Swap<P: Platform> {
     reads_ahead: bool,
     /// Pages evicted so far.
     evicted: EvictionClock,
+    /// Whether pages are used in a loop.
+    pub loops: Loops,
     /// Sequential faults.
     pub streams: Streams<P>,
     /// Pages that pointers name.
@@ -122,7 +126,7 @@ impl<P: Platform> Swap<P> {
     /// added later.
     pub fn new(platform: &P, config: &Config) -> Swap<P> {
         let infos = platform.devices();
-        let frames = platform.ranges().iter().map(|range| range.frames).sum();
+        let frames: u32 = platform.ranges().iter().map(|range| range.frames).sum();
         let vacant = infos.iter().filter(|info| info.is_vacant()).count();
         let device = |(index, info): (usize, DeviceInfo)| match info.is_vacant() {
             true => OnceLock::new(),
@@ -134,6 +138,7 @@ impl<P: Platform> Swap<P> {
             order: AtomicUsize::new(0),
             reads_ahead: false,
             evicted: EvictionClock::new(frames),
+            loops: Loops::new(frames),
             streams: Streams::new(platform.cpus()),
             pointers: Pointers::new(),
             slot_windows: SlotWindows::new(platform.cpus()),
@@ -168,6 +173,11 @@ impl<P: Platform> Swap<P> {
     /// The pages evicted since the page of a slot was, if that is known. The caller holds the page.
     pub fn distance(&self, slot: Slot) -> Option<u32> {
         self.device(slot).ages.distance(slot.index, &self.evicted)
+    }
+
+    /// Pages evicted so far.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.pages()
     }
 
     /// Reclaim has evicted so many pages more.
@@ -372,6 +382,7 @@ impl<P: Platform> Swap<P> {
         for io in batch.iter().filter(|io| io.result.is_ok()) {
             let slots = io.slot..io.slot + io.frames.len() as u32;
             if let Some(pages) = ages.sampled_distance(slots, &self.evicted) {
+                self.loops.note(pages, self.evicted());
                 stats.reuse(platform.cpu(), pages.into());
             }
         }

@@ -36,6 +36,10 @@ impl EvictionClock {
         EvictionClock { evicted: AtomicU64::new(0), shift }
     }
 
+    pub(super) fn pages(&self) -> u64 {
+        self.evicted.load(Relaxed)
+    }
+
     pub(super) fn advance(&self, pages: u32) {
         self.evicted.fetch_add(pages.into(), Relaxed);
     }

@@ -1,0 +1,316 @@
+//! Whether pages are used in a loop that is longer than memory: an array that is read again and
+//! again, a heap that a collector walks.
+//!
+//! There the LRU evicts each page shortly before its next use, and reads all pages in every round.
+//! If pages that are read stay on the inactive list instead, the active ones keep their frames, and
+//! each round reads only those that find no room ("LIRS: An Efficient Low Inter-reference Recency
+//! Set Replacement Policy", Jiang and Zhang, 2002). That is wrong where the program has left the
+//! active pages behind, so these are sampled:
+//!
+//! ```text
+//! other --- reuse distances alike: 3/4 of them within a factor of 4 ---> loop
+//! loop --- a block of the oldest active pages, unmapped: less than 3/4 of them were used again
+//!          within a round and a half ---> other, for a while
+//! loop --- distances that differ ---> other
+//! ```
+//! Pages that are used at random have distances that differ: of exponential ones, less than half
+//! are within any factor of 4.
+//!
+//! Locking: none. Windows are ended by the thread whose sample is the last one; the stage of a
+//! sample is claimed by compare-and-swap.
+
+use crate::stats::REUSE_SAMPLED;
+use highwater_units::{SpaceId, Vpn};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Buckets of distances, two for each power of two.
+const BUCKETS: usize = 64;
+/// Adjacent buckets that make a factor of 4.
+const ALIKE: usize = 4;
+/// Distances of a window: of so many times [`REUSE_SAMPLED`] pages read.
+const WINDOW: u32 = 64;
+/// Windows in a row that begin or end a loop.
+const WINDOWS: u8 = 2;
+/// Memories of evictions, after active pages were found unused, until pages may be taken for a
+/// loop's again; doubled each time, up to 2^[`DOUBLINGS`]. The mistake has cost one or two memories
+/// of reads.
+const REST: u64 = 16;
+const DOUBLINGS: u32 = 5;
+/// In a loop one page in so many becomes active as it is read, so that the active list changes when
+/// the program does.
+const ACTIVE_IN: u32 = 16;
+
+/// What reclaim is to do for [`Loops`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Nothing.
+    Nothing,
+    /// Unmap a block of active pages, and say which one ([`Loops::sampled`]).
+    Sample,
+    /// See how many of its pages were used again, and say so ([`Loops::judge`]).
+    Judge(SpaceId, Vpn),
+}
+
+/// The state of reclaim.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// Pages evicted so far.
+    pub evicted: u64,
+    /// Pages on the inactive list.
+    pub inactive: u32,
+}
+
+/// The stages of a sample.
+const WANTED: u8 = 0;
+const TAKEN: u8 = 1;
+const BUSY: u8 = 2;
+
+/// What is known of the pattern.
+pub struct Loops {
+    /// Sampled distances of the present window.
+    distances: [AtomicU32; BUCKETS],
+    seen: AtomicU32,
+    is_loop: AtomicBool,
+    /// Windows in a row that say the opposite.
+    contrary: AtomicU8,
+    /// Frames of memory.
+    frames: u32,
+    /// Number of evictions from which on there may be a loop, and mistakes lately.
+    rest: AtomicU64,
+    mistakes: AtomicU32,
+    /// The usual distance in the last window; 0: they differed.
+    usual: AtomicU64,
+    stage: AtomicU8,
+    /// Number of evictions at which the next stage is due.
+    due: AtomicU64,
+    /// The sampled block: space << 48 | page.
+    block: AtomicU64,
+    /// Pages read in a loop.
+    turn: AtomicU32,
+}
+
+impl Loops {
+    /// For a memory of `frames`.
+    pub(super) fn new(frames: u32) -> Loops {
+        Loops {
+            distances: [const { AtomicU32::new(0) }; BUCKETS],
+            seen: AtomicU32::new(0),
+            is_loop: AtomicBool::new(false),
+            contrary: AtomicU8::new(0),
+            frames,
+            rest: AtomicU64::new(0),
+            mistakes: AtomicU32::new(0),
+            usual: AtomicU64::new(0),
+            stage: AtomicU8::new(WANTED),
+            due: AtomicU64::new(0),
+            block: AtomicU64::new(0),
+            turn: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether pages that are read are not to displace active ones.
+    pub fn keep_active(&self) -> bool {
+        self.is_loop.load(Relaxed)
+    }
+
+    /// Whether a page that is read becomes active all the same.
+    pub fn is_exception(&self) -> bool {
+        self.turn.fetch_add(1, Relaxed) % ACTIVE_IN == 0
+    }
+
+    /// A sampled page is read, `distance` evictions after its own, when there have been `evicted`.
+    pub(super) fn note(&self, distance: u32, evicted: u64) {
+        self.distances[bucket(distance)].fetch_add(1, Relaxed);
+        if self.seen.fetch_add(1, Relaxed) + 1 == WINDOW {
+            let counts = self.distances.each_ref().map(|count| count.swap(0, Relaxed));
+            self.seen.store(0, Relaxed);
+            self.end_window(usual(&counts), evicted);
+        }
+    }
+
+    /// Ends a window in which distances were alike, of this size, or were not.
+    fn end_window(&self, usual: Option<u64>, evicted: u64) {
+        self.usual.store(usual.unwrap_or(0), Relaxed);
+        let is_loop = self.keep_active();
+        let rests = !is_loop && evicted < self.rest.load(Relaxed);
+        let is_contrary = is_loop != usual.is_some() && !rests;
+        let contrary = if is_contrary { self.contrary.load(Relaxed) + 1 } else { 0 };
+        self.contrary.store(contrary, Relaxed);
+        if contrary >= WINDOWS {
+            self.change_to(!is_loop);
+        }
+    }
+
+    fn change_to(&self, is_loop: bool) {
+        self.contrary.store(0, Relaxed);
+        self.stage.store(WANTED, Relaxed);
+        self.due.store(0, Relaxed);
+        self.is_loop.store(is_loop, Relaxed);
+    }
+
+    /// What is to be done now. The thread that gets a task has to report.
+    pub fn task(&self, now: Now) -> Task {
+        if !self.keep_active() || now.evicted < self.due.load(Relaxed) {
+            return Task::Nothing;
+        }
+        let stage = self.stage.load(Relaxed);
+        let is_ours =
+            stage != BUSY && self.stage.compare_exchange(stage, BUSY, Relaxed, Relaxed).is_ok();
+        let block = self.block.load(Relaxed);
+        match stage {
+            WANTED if is_ours => Task::Sample,
+            TAKEN if is_ours => {
+                Task::Judge(SpaceId((block >> 48) as u16), Vpn(block & ((1 << 48) - 1)))
+            }
+            _ => Task::Nothing,
+        }
+    }
+
+    /// A block was unmapped; `None`: there was none. A round has as many evictions as a page's
+    /// distance and its time on the inactive list. The next stage is due after one and a half.
+    pub fn sampled(&self, block: Option<(SpaceId, Vpn)>, now: Now) {
+        if let Some((space, vpn)) = block {
+            self.block.store(u64::from(space.0) << 48 | vpn.0, Relaxed);
+        }
+        let round = self.usual.load(Relaxed) + u64::from(now.inactive);
+        self.due.store(now.evicted + round * 3 / 2, Relaxed);
+        self.stage.store(if block.is_some() { TAKEN } else { WANTED }, Relaxed);
+    }
+
+    /// Of the sampled pages that are still active, so many were used again, and so many were not.
+    pub fn judge(&self, used: usize, unused: usize, now: Now) {
+        let mistakes = self.mistakes.load(Relaxed);
+        if used >= 3 * unused {
+            self.mistakes.store(mistakes.saturating_sub(u32::from(used > 0)), Relaxed);
+            return self.sampled(None, now);
+        }
+        self.mistakes.store((mistakes + 1).min(DOUBLINGS), Relaxed);
+        let rest = (REST * u64::from(self.frames)) << mistakes;
+        self.rest.store(now.evicted + rest, Relaxed);
+        self.change_to(false);
+    }
+}
+
+/// Two buckets for each power of two.
+fn bucket(distance: u32) -> usize {
+    let log2 = distance.max(2).ilog2();
+    let half = distance.max(2) >> (log2 - 1) & 1;
+    (2 * log2 + half) as usize
+}
+
+/// The end of the fullest bucket, if 3/4 of the distances are within a factor of 4.
+fn usual(counts: &[u32; BUCKETS]) -> Option<u64> {
+    let all: u32 = counts.iter().sum();
+    let alike = counts.windows(ALIKE).map(|four| four.iter().sum::<u32>()).max()?;
+    if 4 * alike < 3 * all {
+        return None;
+    }
+    let (fullest, _) = counts.iter().enumerate().max_by_key(|(_, count)| **count)?;
+    let (log2, half) = (fullest as u32 / 2, fullest as u64 % 2);
+    Some((1 << log2) + ((half + 1) << log2 >> 1))
+}
+
+const _: () = assert!(WINDOW * REUSE_SAMPLED <= 4096, "a window is a part of a small memory");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAMES: u32 = 1000;
+
+    fn now(evicted: u64) -> Now {
+        Now { evicted, inactive: 100 }
+    }
+
+    fn note_windows(loops: &Loops, windows: u32, evicted: u64, distance: impl Fn(u32) -> u32) {
+        (0..windows * WINDOW).for_each(|sample| loops.note(distance(sample), evicted));
+    }
+
+    fn in_a_loop(evicted: u64) -> Loops {
+        let loops = Loops::new(FRAMES);
+        note_windows(&loops, 2, evicted, |_| 300);
+        assert!(loops.keep_active());
+        loops
+    }
+
+    /// Unmaps a block, and finds so many of its pages used, and so many not.
+    fn sample(loops: &Loops, at: u64, used: usize, unused: usize) {
+        assert_eq!(loops.task(now(at)), Task::Sample);
+        assert_eq!(loops.task(now(at)), Task::Nothing, "one thread does");
+        loops.sampled(Some((SpaceId(3), Vpn(512))), now(at));
+        assert_eq!(loops.task(now(at + 500)), Task::Nothing, "the round is not over");
+        assert_eq!(loops.task(now(at + 1000)), Task::Judge(SpaceId(3), Vpn(512)));
+        loops.judge(used, unused, now(at + 1000));
+    }
+
+    #[test]
+    fn distances_of_a_loop_are_alike_and_those_of_random_uses_differ() {
+        let counts = |distance: &dyn Fn(f64) -> f64| {
+            let mut counts = [0; BUCKETS];
+            let of = |sample: u32| distance((f64::from(sample) + 0.5) / 1000.0);
+            (0..1000).map(of).for_each(|distance| counts[bucket(distance as u32)] += 1);
+            usual(&counts)
+        };
+        let ends = [300.0, 512.0, 767.0].map(|distance| counts(&|_| distance));
+        assert_eq!(ends, [Some(384), Some(768), Some(768)]);
+        assert!(counts(&|part| 300.0 + 200.0 * part).is_some());
+        assert_eq!(counts(&|part| -5000.0 * (1.0 - part).ln()), None, "uniformly random");
+        assert_eq!(counts(&|part| 5000.0 * part * part * part), None, "mostly near");
+        let mixed = |part: f64| if part < 0.3 { 50_000.0 * part } else { 300.0 };
+        assert_eq!(counts(&mixed), None, "a loop beside random uses");
+    }
+
+    #[test]
+    fn buckets_are_half_powers_of_two() {
+        let edges = [0, 1, 2, 3, 4, 5, 6, 8, 12, 16, u32::MAX].map(bucket);
+        assert_eq!(edges, [2, 2, 2, 3, 4, 4, 5, 6, 7, 8, BUCKETS - 1]);
+    }
+
+    #[test]
+    fn a_loop_begins_and_ends_after_two_windows() {
+        let loops = Loops::new(FRAMES);
+        note_windows(&loops, 1, 0, |_| 300);
+        note_windows(&loops, 1, 0, |sample| 1 << (sample % 20));
+        note_windows(&loops, 1, 0, |_| 300);
+        assert!(!loops.keep_active());
+        note_windows(&loops, 1, 0, |_| 300);
+        assert!(loops.keep_active());
+        note_windows(&loops, 1, 0, |sample| 1 << (sample % 20));
+        assert!(loops.keep_active());
+        note_windows(&loops, 1, 0, |sample| 1 << (sample % 20));
+        assert!(!loops.keep_active());
+    }
+
+    #[test]
+    fn active_pages_that_are_used_are_sampled_again() {
+        let loops = in_a_loop(0);
+        for round in 0..3 {
+            sample(&loops, 2000 * round, 96, 32);
+            assert!(loops.keep_active());
+        }
+        loops.judge(0, 0, now(9000));
+        assert!(loops.keep_active(), "none was left");
+    }
+
+    #[test]
+    fn active_pages_that_are_left_behind_give_way() {
+        let loops = in_a_loop(0);
+        sample(&loops, 0, 95, 33);
+        assert!(!loops.keep_active());
+        let rest = REST * u64::from(FRAMES);
+        note_windows(&loops, 4, 1000 + rest - 1, |_| 300);
+        assert!(!loops.keep_active(), "for a while");
+        note_windows(&loops, 2, 1000 + rest, |_| 300);
+        assert!(loops.keep_active());
+        sample(&loops, 1000 + rest, 0, 9);
+        note_windows(&loops, 4, 2000 + rest + 2 * rest - 1, |_| 300);
+        assert!(!loops.keep_active(), "longer each time");
+    }
+
+    #[test]
+    fn few_pages_that_are_read_in_a_loop_become_active() {
+        let loops = in_a_loop(0);
+        let exceptions = (0..1600).filter(|_| loops.is_exception()).count();
+        assert_eq!(exceptions as u32, 1600 / ACTIVE_IN);
+    }
+}
