@@ -22,12 +22,13 @@ use highwater_session::{
     BUDGET_FILE, OWNER_FILE, RUN_DIR_PREFIX, free_space, open_run_dir, remove_if_abandoned,
 };
 use highwater_units::Bytes;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Dir, FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -137,10 +138,21 @@ fn places() -> Vec<PathBuf> {
 /// The directories in a place that may be a run's of this user.
 fn named(place: &Path) -> impl Iterator<Item = PathBuf> {
     let is_named = |name: &OsStr| name.to_str().is_some_and(|it| it.starts_with(RUN_DIR_PREFIX));
-    let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let outer = entries(place).filter(move |entry| is_named(&entry.file_name()));
-    let outer = outer.map(|entry| entry.path()).filter(|path| !path.is_symlink());
-    outer.flat_map(move |path| entries(&path)).map(|entry| entry.path())
+    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+    let outer = entries.filter(move |entry| is_named(&entry.file_name()));
+    outer.flat_map(|entry| within(&entry.path()).unwrap_or_default())
+}
+
+/// What lies in a directory of this user's, which nobody else can replace: the places are sticky.
+fn within(outer: &Path) -> rustix::io::Result<Vec<PathBuf>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = open(outer, flags, Mode::empty())?;
+    if fstat(&dir)?.st_uid != geteuid().as_raw() {
+        return Ok(Vec::new());
+    }
+    let names = Dir::read_from(&dir)?.flatten().map(|entry| entry.file_name().to_owned());
+    let names = names.filter(|name| name.to_bytes() != b"." && name.to_bytes() != b"..");
+    Ok(names.map(|name| outer.join(OsStr::from_bytes(name.to_bytes()))).collect())
 }
 
 /// Removes the directories of killed runs in a place. A directory that cannot be removed stays.

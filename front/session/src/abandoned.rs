@@ -9,7 +9,8 @@
 //! directory in its environment: it may be served later. Helpers have their program's environment,
 //! and are left out by their name.
 //!
-//! Only files with the names of a run's are removed; a directory with any other file stays.
+//! Only files with the names of a run's are removed; a directory with any other file stays. So does
+//! that of a run of root whose last process is another user's, until root's next run.
 //!
 //! Locking: `owner` is locked (flock) by `highwater run` as long as it lives. A look at it locks it
 //! shared, so that several that end at once do not take each other for the run. Each unlocks its

@@ -225,7 +225,7 @@ unsafe impl Sync for Budget {}
 
 impl Budget {
     /// Creates the budget of a run: `limit` pages of what `scope` says, and at most `limit_max`
-    /// later (mode 0600).
+    /// later (mode 0600; `highwater run` may open it to other users).
     ///
     /// # Errors
     /// The directory cannot be written to, or has one.
@@ -247,7 +247,7 @@ impl Budget {
     /// Opens the budget of a run.
     ///
     /// # Errors
-    /// The run has none ([`io::ErrorKind::NotFound`]), it is another user's, or of another build.
+    /// The run has none ([`io::ErrorKind::NotFound`]), or of another build; this user may not.
     pub fn open(run_dir: &Path) -> io::Result<Budget> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(run_dir.join(BUDGET_FILE), flags, Mode::empty())?;

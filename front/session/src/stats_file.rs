@@ -21,7 +21,7 @@ use crate::{MallocStats, Parts};
 use highwater_devices::map_own;
 use highwater_mm::stats::{Counter, Snapshot};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -101,8 +101,9 @@ pub struct StatsFile {
 }
 
 impl StatsFile {
-    /// Creates the file of process `pid` (mode 0600). Earlier files of the same pid stay: exec
-    /// keeps the pid, and the kernel may give it out again.
+    /// Creates the file of process `pid`. All users may read it who can open the directory: where
+    /// root's run executes processes as another user, these see when others have ended. Earlier
+    /// files of the same pid stay: exec keeps the pid, and the kernel may give it out again.
     ///
     /// # Errors
     /// The directory cannot be written to, or its file system has little room, which the program
@@ -110,6 +111,7 @@ impl StatsFile {
     pub fn create(run_dir: &Path, pid: u32, name: Name) -> io::Result<StatsFile> {
         let (image, fd) = create_new(run_dir, pid)?;
         flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
+        fchmod(&fd, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH)?;
         let bytes = (WORDS * WORD) as u64;
         if rustix::fs::fstatfs(&fd).is_ok_and(|status| free_in(&status).0 < ROOM * bytes) {
             return Err(io::ErrorKind::StorageFull.into());
@@ -435,7 +437,7 @@ mod tests {
             .collect();
         assert_eq!(found, [(6, 4), (7, 2), (7, 3)]);
         let mode = std::fs::metadata(dir.path().join("7.0")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(mode & 0o777, 0o644);
     }
 
     #[test]

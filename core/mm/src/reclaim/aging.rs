@@ -38,12 +38,13 @@ pub(super) fn refill_inactive<P: Platform>(m: &Machine<P>, node: &Node<P>, kind:
 
 /// Samples whether the active pages of a loop are in use (`swap/loops.rs`).
 fn follow_loop<P: Platform>(m: &Machine<P>, node: &Node<P>) {
-    let now = Now { evicted: m.swap.evicted(), inactive: node.lru.len(List::InactiveAnon) };
+    let (evicted, inactive) = (m.swap.evicted(), node.lru.len(List::InactiveAnon));
+    let now = Now { evicted, inactive, frames: m.present() as u64 };
     match m.swap.loops.task(now) {
         Task::Nothing => {}
         Task::Sample => m.swap.loops.sampled(region::sample(m, node), now),
-        Task::Judge(space, vpn) => {
-            let (used, unused) = region::judge(m, space, vpn);
+        Task::Judge(sample) => {
+            let (used, unused) = region::judge(m, &sample);
             m.swap.loops.judge(used, unused, now);
         }
     }

@@ -19,6 +19,7 @@ use crate::machine::{Machine, Node};
 use crate::run::orphan;
 use crate::space::{Entry, Page, Scattered, Space, block_of};
 use crate::stats::Counter;
+use crate::swap::Sample;
 use highwater_platform::{Platform, Protection, Stop, UNMAP_PAGES_MAX, UnmapPage};
 use highwater_units::{BATCH_PAGES_MAX, FrameBatch, LARGE_PAGES, Order, Pfn, SpaceId, Vpn};
 
@@ -72,31 +73,39 @@ pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, probi
     unmap(m, node, kind, List::inactive(kind), batch);
 }
 
-/// Unmaps the oldest anonymous active page, and others of its block, and leaves them active;
-/// returns the block.
-pub(super) fn sample<P: Platform>(m: &Machine<P>, node: &Node<P>) -> Option<(SpaceId, Vpn)> {
-    let oldest = oldest_to_probe(m, node, Kind::Anon, &mut 0)?;
-    let owner = m.frames.owner(oldest);
+/// Unmaps the oldest anonymous active page that can be, and others of its block, and leaves them
+/// active; `None` if none of the oldest can be.
+pub(super) fn sample<P: Platform>(m: &Machine<P>, node: &Node<P>) -> Option<Sample> {
     let mut batch = Batch::up_to((m.present() / PART_MAX).clamp(1, UNMAP_PAGES_MAX));
-    let gathered = gather(m, node, (Kind::Anon, Probing::Blocks), oldest, &mut batch);
-    if gathered != Gathered::Batched {
-        m.free(&node.lru.putback(&m.frames, &[oldest], List::ActiveAnon));
+    for _ in 0..BLOCKS_MAX {
+        let oldest = oldest_to_probe(m, node, Kind::Anon, &mut 0)?;
+        match gather(m, node, (Kind::Anon, Probing::Blocks), oldest, &mut batch) {
+            Gathered::Batched => break,
+            Gathered::Probed | Gathered::Refused => {
+                m.free(&node.lru.putback(&m.frames, &[oldest], List::ActiveAnon));
+            }
+        }
     }
+    let pages = batch.pages[..batch.held.len()].iter();
+    let sample = pages
+        .clone()
+        .next()
+        .map(|page| Sample::new(page.space, block_of(page.vpn), pages.map(|page| page.vpn)));
     unmap(m, node, Kind::Anon, List::ActiveAnon, batch);
-    let owner = owner.filter(|_| gathered == Gathered::Batched)?;
-    Some((owner.space, block_of(owner.vpn)))
+    sample
 }
 
-/// How many of a block's active pages were used since they were unmapped, and how many were not.
-pub(super) fn judge<P: Platform>(m: &Machine<P>, space: SpaceId, block: Vpn) -> (usize, usize) {
-    let space = m.space(space);
-    let end = (block.0 + LARGE_PAGES as u64).min(space.pages());
-    let probed = (block.0..end).map(|vpn| space.entry(Vpn(vpn))).filter(|it| it.is_probed());
-    let active = probed.filter(|entry| match entry.page() {
+/// How many sampled pages that are still active were used since they were unmapped, and how many
+/// were not.
+pub(super) fn judge<P: Platform>(m: &Machine<P>, sample: &Sample) -> (usize, usize) {
+    let space = m.space(sample.space());
+    let entries = sample.pages().filter(|vpn| vpn.0 < space.pages()).map(|vpn| space.entry(vpn));
+    let is_active = |entry: &Entry| match entry.page() {
         Page::Resident(pfn) => m.frames.place(pfn).get() == List::ActiveAnon.place(),
         Page::Absent | Page::Swapped(_) => false,
-    });
-    active.fold((0, 0), |(used, unused), entry| match entry.is_mapped() {
+    };
+    let left = entries.filter(|entry| entry.is_probed() && is_active(entry));
+    left.fold((0, 0), |(used, unused), entry| match entry.is_mapped() {
         true => (used + 1, unused),
         false => (used, unused + 1),
     })
@@ -336,7 +345,9 @@ fn unmap<P: Platform>(
             let to = if page.result.is_ok() { &mut probed } else { &mut rotated };
             to.push(page.pfn);
         }
-        m.count(Counter::PgDeactivate, probed.len() as u64);
+        if list == List::inactive(kind) {
+            m.count(Counter::PgDeactivate, probed.len() as u64);
+        }
         m.count(Counter::PgRotated, rotated.len() as u64);
         m.free(&node.lru.putback(&m.frames, &probed, list));
         m.free(&node.lru.putback(&m.frames, &rotated, List::active(kind)));

@@ -92,10 +92,10 @@ counters! {
     PgStealFile "pgsteal_file" sum "Pages of files reclaimed."
     RefaultAnon "workingset_refault_anon" sum "Anonymous pages read again after their eviction."
     RefaultFile "workingset_refault_file" sum "Pages of files read again after their eviction."
-    ActivateAnon "workingset_activate_anon" sum "Pages read from swap that went to the active list\
+    ActivateAnon "workingset_activate_anon" sum "Pages read from swap that went to the active list \
         because they were evicted not long ago."
-    KeepAnon "workingset_keep_anon" sum "Pages read from swap that displaced no active page,\
-        because pages are used in a loop longer than memory."
+    KeepAnon "workingset_keep_anon" sum "Pages that a fault read from swap and that \
+        displaced no active page, because pages are used in a loop longer than memory."
     ActivateFile "workingset_activate_file" sum "Refaults of files that went to the active list."
     RestoreFile "workingset_restore_file" sum "Activated refaults of pages evicted when active."
     PgScanKswapd "pgscan_kswapd" sum "Pages scanned by kswapd."

@@ -20,8 +20,8 @@
 //! sample is claimed by compare-and-swap.
 
 use crate::stats::REUSE_SAMPLED;
-use highwater_units::{SpaceId, Vpn};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use highwater_units::{LARGE_PAGES, SpaceId, Vpn};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 /// Buckets of distances, two for each power of two.
 const BUCKETS: usize = 64;
@@ -36,8 +36,8 @@ const WINDOWS: u8 = 2;
 /// of reads.
 const REST: u64 = 16;
 const DOUBLINGS: u32 = 5;
-/// In a loop one page in so many becomes active as it is read, so that the active list changes when
-/// the program does.
+/// In a loop one page in so many that are read by a fault of their own becomes active, so that the
+/// active list changes when the program does.
 const ACTIVE_IN: u32 = 16;
 
 /// What reclaim is to do for [`Loops`].
@@ -45,10 +45,45 @@ const ACTIVE_IN: u32 = 16;
 pub enum Task {
     /// Nothing.
     Nothing,
-    /// Unmap a block of active pages, and say which one ([`Loops::sampled`]).
+    /// Unmap active pages of a block, and say which ones ([`Loops::sampled`]).
     Sample,
-    /// See how many of its pages were used again, and say so ([`Loops::judge`]).
-    Judge(SpaceId, Vpn),
+    /// See how many of these were used again, and say so ([`Loops::judge`]).
+    Judge(Sample),
+}
+
+/// Pages that were unmapped, of a block of 2 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    space: SpaceId,
+    block: Vpn,
+    /// A bit for each page.
+    pages: [u64; WORDS],
+}
+
+/// Words with a bit for each page of a block.
+const WORDS: usize = LARGE_PAGES / 64;
+
+impl Sample {
+    /// Some pages of a block.
+    pub fn new(space: SpaceId, block: Vpn, pages: impl Iterator<Item = Vpn>) -> Sample {
+        let mut words = [0; WORDS];
+        let places = pages.filter_map(|vpn| vpn.0.checked_sub(block.0).map(|it| it as usize));
+        places
+            .filter(|place| *place < LARGE_PAGES)
+            .for_each(|place| words[place / 64] |= 1 << (place % 64));
+        Sample { space, block, pages: words }
+    }
+
+    /// The space.
+    pub fn space(&self) -> SpaceId {
+        self.space
+    }
+
+    /// The pages.
+    pub fn pages(&self) -> impl Iterator<Item = Vpn> + '_ {
+        let is_in = |place: &usize| self.pages[place / 64] >> (place % 64) & 1 == 1;
+        (0..LARGE_PAGES).filter(is_in).map(|place| self.block.offset(place as u64))
+    }
 }
 
 /// The state of reclaim.
@@ -58,6 +93,8 @@ pub struct Now {
     pub evicted: u64,
     /// Pages on the inactive list.
     pub inactive: u32,
+    /// Frames of memory.
+    pub frames: u64,
 }
 
 /// The stages of a sample.
@@ -73,37 +110,35 @@ pub struct Loops {
     is_loop: AtomicBool,
     /// Windows in a row that say the opposite.
     contrary: AtomicU8,
-    /// Frames of memory.
-    frames: u32,
     /// Number of evictions from which on there may be a loop, and mistakes lately.
     rest: AtomicU64,
     mistakes: AtomicU32,
-    /// The usual distance in the last window; 0: they differed.
+    /// The usual distance in the last window in which they were alike.
     usual: AtomicU64,
     stage: AtomicU8,
     /// Number of evictions at which the next stage is due.
     due: AtomicU64,
-    /// The sampled block: space << 48 | page.
+    /// The block of the sample, space << 48 | page, and the pages.
     block: AtomicU64,
+    pages: [AtomicU64; WORDS],
     /// Pages read in a loop.
     turn: AtomicU32,
 }
 
 impl Loops {
-    /// For a memory of `frames`.
-    pub(super) fn new(frames: u32) -> Loops {
+    pub(super) fn new() -> Loops {
         Loops {
             distances: [const { AtomicU32::new(0) }; BUCKETS],
             seen: AtomicU32::new(0),
             is_loop: AtomicBool::new(false),
             contrary: AtomicU8::new(0),
-            frames,
             rest: AtomicU64::new(0),
             mistakes: AtomicU32::new(0),
             usual: AtomicU64::new(0),
             stage: AtomicU8::new(WANTED),
             due: AtomicU64::new(0),
             block: AtomicU64::new(0),
+            pages: [const { AtomicU64::new(0) }; WORDS],
             turn: AtomicU32::new(0),
         }
     }
@@ -115,7 +150,7 @@ impl Loops {
 
     /// Whether a page that is read becomes active all the same.
     pub fn is_exception(&self) -> bool {
-        self.turn.fetch_add(1, Relaxed) % ACTIVE_IN == 0
+        self.turn.fetch_add(1, Relaxed).is_multiple_of(ACTIVE_IN)
     }
 
     /// A sampled page is read, `distance` evictions after its own, when there have been `evicted`.
@@ -130,7 +165,9 @@ impl Loops {
 
     /// Ends a window in which distances were alike, of this size, or were not.
     fn end_window(&self, usual: Option<u64>, evicted: u64) {
-        self.usual.store(usual.unwrap_or(0), Relaxed);
+        if let Some(usual) = usual {
+            self.usual.store(usual, Relaxed);
+        }
         let is_loop = self.keep_active();
         let rests = !is_loop && evicted < self.rest.load(Relaxed);
         let is_contrary = is_loop != usual.is_some() && !rests;
@@ -155,26 +192,30 @@ impl Loops {
         }
         let stage = self.stage.load(Relaxed);
         let is_ours =
-            stage != BUSY && self.stage.compare_exchange(stage, BUSY, Relaxed, Relaxed).is_ok();
-        let block = self.block.load(Relaxed);
+            stage != BUSY && self.stage.compare_exchange(stage, BUSY, Acquire, Relaxed).is_ok();
         match stage {
             WANTED if is_ours => Task::Sample,
-            TAKEN if is_ours => {
-                Task::Judge(SpaceId((block >> 48) as u16), Vpn(block & ((1 << 48) - 1)))
-            }
+            TAKEN if is_ours => Task::Judge(self.sample()),
             _ => Task::Nothing,
         }
     }
 
-    /// A block was unmapped; `None`: there was none. A round has as many evictions as a page's
+    fn sample(&self) -> Sample {
+        let block = self.block.load(Relaxed);
+        let pages = self.pages.each_ref().map(|word| word.load(Relaxed));
+        Sample { space: SpaceId((block >> 48) as u16), block: Vpn(block & ((1 << 48) - 1)), pages }
+    }
+
+    /// Pages were unmapped; `None`: there were none. A round has as many evictions as a page's
     /// distance and its time on the inactive list. The next stage is due after one and a half.
-    pub fn sampled(&self, block: Option<(SpaceId, Vpn)>, now: Now) {
-        if let Some((space, vpn)) = block {
-            self.block.store(u64::from(space.0) << 48 | vpn.0, Relaxed);
+    pub fn sampled(&self, sample: Option<Sample>, now: Now) {
+        if let Some(Sample { space, block, pages }) = sample {
+            self.block.store(u64::from(space.0) << 48 | block.0, Relaxed);
+            self.pages.iter().zip(pages).for_each(|(at, word)| at.store(word, Relaxed));
         }
         let round = self.usual.load(Relaxed) + u64::from(now.inactive);
         self.due.store(now.evicted + round * 3 / 2, Relaxed);
-        self.stage.store(if block.is_some() { TAKEN } else { WANTED }, Relaxed);
+        self.stage.store(if sample.is_some() { TAKEN } else { WANTED }, Release);
     }
 
     /// Of the sampled pages that are still active, so many were used again, and so many were not.
@@ -185,7 +226,7 @@ impl Loops {
             return self.sampled(None, now);
         }
         self.mistakes.store((mistakes + 1).min(DOUBLINGS), Relaxed);
-        let rest = (REST * u64::from(self.frames)) << mistakes;
+        let rest = (REST * now.frames) << mistakes;
         self.rest.store(now.evicted + rest, Relaxed);
         self.change_to(false);
     }
@@ -216,10 +257,10 @@ const _: () = assert!(WINDOW * REUSE_SAMPLED <= 4096, "a window is a part of a s
 mod tests {
     use super::*;
 
-    const FRAMES: u32 = 1000;
+    const FRAMES: u64 = 1000;
 
     fn now(evicted: u64) -> Now {
-        Now { evicted, inactive: 100 }
+        Now { evicted, inactive: 100, frames: FRAMES }
     }
 
     fn note_windows(loops: &Loops, windows: u32, evicted: u64, distance: impl Fn(u32) -> u32) {
@@ -227,7 +268,7 @@ mod tests {
     }
 
     fn in_a_loop(evicted: u64) -> Loops {
-        let loops = Loops::new(FRAMES);
+        let loops = Loops::new();
         note_windows(&loops, 2, evicted, |_| 300);
         assert!(loops.keep_active());
         loops
@@ -237,9 +278,12 @@ mod tests {
     fn sample(loops: &Loops, at: u64, used: usize, unused: usize) {
         assert_eq!(loops.task(now(at)), Task::Sample);
         assert_eq!(loops.task(now(at)), Task::Nothing, "one thread does");
-        loops.sampled(Some((SpaceId(3), Vpn(512))), now(at));
+        let taken =
+            Sample::new(SpaceId(3), Vpn(512), [511, 512, 577, 1023, 1024].map(Vpn).into_iter());
+        loops.sampled(Some(taken), now(at));
         assert_eq!(loops.task(now(at + 500)), Task::Nothing, "the round is not over");
-        assert_eq!(loops.task(now(at + 1000)), Task::Judge(SpaceId(3), Vpn(512)));
+        assert_eq!(loops.task(now(at + 1000)), Task::Judge(taken));
+        assert!(taken.pages().eq([512, 577, 1023].map(Vpn)), "those of the block");
         loops.judge(used, unused, now(at + 1000));
     }
 
@@ -268,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_loop_begins_and_ends_after_two_windows() {
-        let loops = Loops::new(FRAMES);
+        let loops = Loops::new();
         note_windows(&loops, 1, 0, |_| 300);
         note_windows(&loops, 1, 0, |sample| 1 << (sample % 20));
         note_windows(&loops, 1, 0, |_| 300);
@@ -297,7 +341,7 @@ mod tests {
         let loops = in_a_loop(0);
         sample(&loops, 0, 95, 33);
         assert!(!loops.keep_active());
-        let rest = REST * u64::from(FRAMES);
+        let rest = REST * FRAMES;
         note_windows(&loops, 4, 1000 + rest - 1, |_| 300);
         assert!(!loops.keep_active(), "for a while");
         note_windows(&loops, 2, 1000 + rest, |_| 300);

@@ -49,7 +49,7 @@ pub use device::Device;
 pub use file_streams::{ALONE, Expected, FileStreams, Seen, TRACE_MIN, Window, lasting, window};
 #[cfg(feature = "history")]
 pub use history::device::Device;
-pub use loops::{Loops, Now, Task};
+pub use loops::{Loops, Now, Sample, Task};
 pub use pointers::{Cursor, Pointers, WATCHED_IN};
 pub use readahead::{Ahead, SlotWindows, Streams, Trust};
 pub use readahead_queue::{Landing, Queued, ReadaheadQueue, ReadaheadRequest};
@@ -126,7 +126,7 @@ impl<P: Platform> Swap<P> {
     /// added later.
     pub fn new(platform: &P, config: &Config) -> Swap<P> {
         let infos = platform.devices();
-        let frames: u32 = platform.ranges().iter().map(|range| range.frames).sum();
+        let frames = platform.ranges().iter().map(|range| range.frames).sum();
         let vacant = infos.iter().filter(|info| info.is_vacant()).count();
         let device = |(index, info): (usize, DeviceInfo)| match info.is_vacant() {
             true => OnceLock::new(),
@@ -138,7 +138,7 @@ impl<P: Platform> Swap<P> {
             order: AtomicUsize::new(0),
             reads_ahead: false,
             evicted: EvictionClock::new(frames),
-            loops: Loops::new(frames),
+            loops: Loops::new(),
             streams: Streams::new(platform.cpus()),
             pointers: Pointers::new(),
             slot_windows: SlotWindows::new(platform.cpus()),

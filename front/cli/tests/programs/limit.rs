@@ -121,7 +121,7 @@ fn a_tree_stays_within_its_limit() {
     expect_within("six processes of 32 MiB", 96 * MIB, command, &place);
 }
 
-/// A container's root starts its program as another user. Each of six processes had the limit for
+/// A container's root starts its program as another user. Each of three processes had the limit for
 /// its pages alone.
 #[test]
 fn processes_of_another_user_share_the_limit_of_root() {
@@ -140,8 +140,8 @@ fn processes_of_another_user_share_the_limit_of_root() {
     command.args(["run", "--quiet", "--memory", "96M", "--swap", &swap]);
     command.arg("--report").arg(place.path("report.json"));
     command.args(["--", "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-    command.arg(open.path().join("shares")).args(["work", "6", "32"]);
-    expect_within("six processes of another user", 96 * MIB, command, &place);
+    command.arg(open.path().join("shares")).args(["work", "3", "64"]);
+    expect_within("three processes of another user", 96 * MIB, command, &place);
 }
 
 #[test]

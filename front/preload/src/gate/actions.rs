@@ -73,14 +73,12 @@ pub(super) fn adopt(signal: c_int) {
     }
 }
 
-/// What the kernel gets for an action of the program's, which is kept if its handler is to run on
-/// the stack that the signal interrupts.
+/// What the kernel gets for an action of the program's, which is kept if it has a handler.
 pub(super) fn adopted(signal: c_int, given: Kept) -> Kept {
     let Kept { handler, flags, .. } = given;
     let enter = delivery::enter as *const () as usize;
-    let is_plain = ![libc::SIG_DFL, libc::SIG_IGN, enter].contains(&handler)
-        && flags & libc::SA_ONSTACK as u64 == 0;
-    if !COROUTINES.load(Relaxed) || !is_plain || !is_signal(signal) {
+    let is_function = ![libc::SIG_DFL, libc::SIG_IGN, enter].contains(&handler);
+    if !COROUTINES.load(Relaxed) || !is_function || !is_signal(signal) {
         return given;
     }
     keep(signal, given);

@@ -13,7 +13,7 @@
 //! garbage that stops a thread by a signal takes the handler's stack pointer for the top of the
 //! thread's stack, and reads from there to the stack's base: on the signal stack, the handler would
 //! lead it through whatever lies between the two. Programs with coroutines on paged stacks have
-//! their handlers run this way (actions.rs), unless a handler is to run on the signal stack.
+//! their handlers run this way (actions.rs), except on a signal stack that the program has set.
 //!
 //! Locks: none. No frame is on the signal stack when a handler begins, so the next signal may use
 //! it.
@@ -114,7 +114,7 @@ impl Context {
 pub(super) unsafe extern "C" fn enter() {
     std::arch::naked_asm!(
         "mov ebx, edi",
-        "mov rdi, rsp",
+        "mov rsi, rsp",
         "sub rsp, 8",
         "call {place}",
         "mov rsp, rax",
@@ -144,21 +144,22 @@ pub(super) unsafe extern "C" fn enter() {
 ///
 /// # Safety
 /// The kernel wrote the frame for a signal that is being delivered.
-unsafe extern "C" fn place(frame: *mut Frame) -> *mut Frame {
+unsafe extern "C" fn place(signal: c_int, frame: *mut Frame) -> *mut Frame {
     // SAFETY: the kernel's frame.
     let mut new = unsafe { frame.read() };
     let interrupted = new.context.pointer();
     let is_movable = stacks::is_ours(frame.addr()) && !stacks::is_ours(interrupted);
-    if !is_movable || highwater_serve::has_shadow_stack() {
+    let stays = kept(signal).flags & libc::SA_ONSTACK as u64 != 0 && stacks::has_programs();
+    if !is_movable || stays || highwater_serve::has_shadow_stack() {
         return frame;
     }
     let (call, makes_call) = call_stack::interrupt(interrupted, RED_ZONE);
     let pointer = if makes_call { call.pointer } else { interrupted };
     // SAFETY: the kernel's frame.
     let len = unsafe { new.context.vectors_len() };
-    let vectors = (pointer - RED_ZONE - len) & !(VECTORS_ALIGN - 1);
+    let vectors = pointer.wrapping_sub(RED_ZONE + len) & !(VECTORS_ALIGN - 1);
     // The ABI of a function's beginning: 8 above a multiple of 16.
-    let at = ((vectors - size_of::<Placed>()) & !15) - 8;
+    let at = (vectors.wrapping_sub(size_of::<Placed>()) & !15).wrapping_sub(8);
     if is_paged(pointer) {
         new.return_to = leave as *const () as usize + NOP_LEN;
     }
@@ -196,8 +197,17 @@ unsafe extern "C" fn leave() {
         ".cfi_startproc",
         ".cfi_signal_frame",
         ".cfi_escape 0x0f, 4, 0x77, 0xa0, 0x01, 0x06",
+        ".cfi_escape 0x10, 0, 3, 0x77, 0x90, 0x01",
+        ".cfi_escape 0x10, 1, 3, 0x77, 0x88, 0x01",
+        ".cfi_escape 0x10, 2, 3, 0x77, 0x98, 0x01",
         ".cfi_escape 0x10, 3, 3, 0x77, 0x80, 0x01",
+        ".cfi_escape 0x10, 4, 3, 0x77, 0xf0, 0x00",
+        ".cfi_escape 0x10, 5, 3, 0x77, 0xe8, 0x00",
         ".cfi_escape 0x10, 6, 3, 0x77, 0xf8, 0x00",
+        ".cfi_escape 0x10, 8, 2, 0x77, 0x28",
+        ".cfi_escape 0x10, 9, 2, 0x77, 0x30",
+        ".cfi_escape 0x10, 10, 2, 0x77, 0x38",
+        ".cfi_escape 0x10, 11, 3, 0x77, 0xc0, 0x00",
         ".cfi_escape 0x10, 12, 3, 0x77, 0xc8, 0x00",
         ".cfi_escape 0x10, 13, 3, 0x77, 0xd0, 0x00",
         ".cfi_escape 0x10, 14, 3, 0x77, 0xd8, 0x00",

@@ -34,18 +34,25 @@ pub(crate) fn exchange(mask: Mask) -> Mask {
 fn change(how: i32, mask: Mask) -> Mask {
     let mut before: Mask = 0;
     let arguments = [how as usize, (&raw const mask) as usize, (&raw mut before) as usize, 8, 0, 0];
-    // SAFETY: masks that live for the call. Before the gate is on, there is no filter of ours.
-    unsafe {
-        match is_on() {
-            true => page::call(libc::SYS_rt_sigprocmask as usize, arguments),
-            false => {
-                let [how, new, old, size, ..] = arguments;
-                libc::syscall(libc::SYS_rt_sigprocmask, how, new, old, size) as isize
-            }
-        };
+    if !is_on() {
+        let [how, new, old, size, ..] = arguments;
+        // SAFETY: masks that live for the call. There is no filter of ours.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, new, old, size) };
+        return before;
+    }
+    // SAFETY: as above. On a paged stack the masks may be missing, until they are touched.
+    while unsafe { page::call(libc::SYS_rt_sigprocmask as usize, arguments) } == MISSING {
+        // SAFETY: variables of this function.
+        unsafe {
+            (&raw const mask).read_volatile();
+            (&raw mut before).write_volatile(0);
+        }
     }
     before
 }
+
+/// The result of a call that could not reach its arguments.
+const MISSING: isize = -(libc::EFAULT as isize);
 
 /// Takes them out of this thread's mask.
 pub(super) fn unblock() {

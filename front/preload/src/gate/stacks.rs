@@ -104,6 +104,11 @@ pub(super) fn current() -> libc::stack_t {
     libc::stack_t { ss_sp: base as *mut _, ss_flags: flags, ss_size: len }
 }
 
+/// Whether the program has set a signal stack for this thread.
+pub(super) fn has_programs() -> bool {
+    THEIRS.get().flags & libc::SS_DISABLE == 0
+}
+
 /// The end of this thread's stack of ours; 0: it has none.
 pub(super) fn end() -> usize {
     let base = OURS.get();
