@@ -167,12 +167,16 @@ impl Process {
 
     /// Whether a child could get everything that is resident: dirty pages need slots.
     pub(crate) fn can_fork(&self) -> bool {
+        // Statistics take memory of the library's, whose lock others wait for with regions locked:
+        // a signal's handler must not wait for these meanwhile.
+        let blocked = Blocked::now();
         let now = self.manager.statistics();
         let free = now.get(Counter::SlotsTotal) - now.get(Counter::SlotsUsed);
         let resident = now.get(Counter::Resident);
         let (Some(share), true) = (&self.share, resident <= free) else { return resident <= free };
-        swap_room::has_slots(share, resident)
-            || self.in_helper(|| swap_room::await_slots(share, resident))
+        let has_slots = swap_room::has_slots(share, resident);
+        drop(blocked);
+        has_slots || self.in_helper(|| swap_room::await_slots(share, resident))
     }
 
     /// The page of an address in the range.
