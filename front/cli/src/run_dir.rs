@@ -143,7 +143,8 @@ fn named(place: &Path) -> impl Iterator<Item = PathBuf> {
     outer.flat_map(|entry| within(&entry.path()).unwrap_or_default())
 }
 
-/// What lies in a directory of this user's, which nobody else can replace: the places are sticky.
+/// The entries of a directory; none if it is another user's. Others cannot replace one of this
+/// user's, for the places are sticky.
 fn within(outer: &Path) -> rustix::io::Result<Vec<PathBuf>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = open(outer, flags, Mode::empty())?;

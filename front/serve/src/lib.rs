@@ -27,6 +27,6 @@ pub use cause::Cause;
 pub use handler::Server;
 pub use owner::{Owner, Part};
 #[cfg(target_arch = "x86_64")]
-pub use resume::has_shadow_stack;
+pub use resume::{XsaveArea, has_shadow_stack, xsave_area};
 pub use sigbus::{By, Service, Signalled, serve, while_pages_are_locked};
 pub use vacant::Vacant;

@@ -16,10 +16,30 @@
 
 use std::arch::asm;
 
-/// Offsets in the fpstate of a frame (`struct _fpx_sw_bytes` of <asm/sigcontext.h>).
-const MAGIC1_OFFSET: usize = 464;
-const XFEATURES_OFFSET: usize = 472;
-const MAGIC1: u32 = 0x4650_5853;
+/// What the kernel says of an XSAVE area in a signal's frame (`struct _fpx_sw_bytes` of
+/// <asm/sigcontext.h>).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct XsaveArea {
+    magic: u32,
+    /// Its length in bytes, with a mark at its end.
+    pub len: u32,
+    /// The components of the processor's state in it.
+    pub components: u64,
+}
+
+/// The XSAVE area at the vector state of a signal's frame; `None`: it is an FXSAVE area.
+///
+/// # Safety
+/// The kernel wrote the state, which has at least the 512 bytes of FXSAVE, or it is a copy.
+pub unsafe fn xsave_area(vectors: *const u8) -> Option<XsaveArea> {
+    /// Where an FXSAVE area says whether more follows.
+    const OFFSET: usize = 464;
+    const MAGIC: u32 = 0x4650_5853;
+    // SAFETY: as the caller says.
+    let area = unsafe { vectors.add(OFFSET).cast::<XsaveArea>().read_unaligned() };
+    (area.magic == MAGIC).then_some(area)
+}
 
 /// In `uc_flags`: the frame has an XSAVE area, and the stack segment.
 const UC_FP_XSTATE: u64 = 1 << 0;
@@ -83,14 +103,9 @@ unsafe fn ordinary(context: &libc::ucontext_t) -> Option<Frame> {
     if !same_segments || nested || disarmed {
         return None;
     }
-    // SAFETY: the area has at least the 512 bytes of fxsave, whose last words are the kernel's.
-    let (magic, components) = unsafe {
-        (
-            vectors.add(MAGIC1_OFFSET).cast::<u32>().read(),
-            vectors.add(XFEATURES_OFFSET).cast::<u64>().read(),
-        )
-    };
-    (magic == MAGIC1).then_some(Frame { registers: registers.as_ptr(), vectors, components })
+    // SAFETY: by contract, the kernel's.
+    let area = unsafe { xsave_area(vectors) };
+    area.map(|area| Frame { registers: registers.as_ptr(), vectors, components: area.components })
 }
 
 /// Whether this thread has a shadow stack. The instruction leaves its operand alone if not.

@@ -26,7 +26,8 @@ pub(super) enum Aging {
 /// again.
 pub(super) fn refill_inactive<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind) {
     let probing = probing(m, node, kind);
-    if kind == Kind::Anon && probing != Probing::AccessedBits {
+    let probes_anon = kind == Kind::Anon && probing != Probing::AccessedBits;
+    if probes_anon && m.swap.loops.keep_active() {
         follow_loop(m, node);
     }
     for _ in 0..2 {

@@ -40,7 +40,7 @@ const DOUBLINGS: u32 = 5;
 /// active list changes when the program does.
 const ACTIVE_IN: u32 = 16;
 
-/// What reclaim is to do for [`Loops`].
+/// A step of the sampling, for reclaim to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Nothing.
@@ -102,7 +102,7 @@ const WANTED: u8 = 0;
 const TAKEN: u8 = 1;
 const BUSY: u8 = 2;
 
-/// What is known of the pattern.
+/// The state of the detection.
 pub struct Loops {
     /// Sampled distances of the present window.
     distances: [AtomicU32; BUCKETS],
@@ -185,9 +185,9 @@ impl Loops {
         self.is_loop.store(is_loop, Relaxed);
     }
 
-    /// What is to be done now. The thread that gets a task has to report.
+    /// The step that is due, in a loop. The thread that gets one has to report its result.
     pub fn task(&self, now: Now) -> Task {
-        if !self.keep_active() || now.evicted < self.due.load(Relaxed) {
+        if now.evicted < self.due.load(Relaxed) {
             return Task::Nothing;
         }
         let stage = self.stage.load(Relaxed);

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include "registers.h"
+#include "thread_stack.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -308,22 +309,11 @@ static void coroutine(void)
     MUST(swapcontext(&inside, &outside) == 0);
 }
 
-static void find_stack(void)
-{
-    pthread_attr_t attributes;
-    void *low;
-    size_t length;
-    MUST(pthread_getattr_np(pthread_self(), &attributes) == 0);
-    MUST(pthread_attr_getstack(&attributes, &low, &length) == 0);
-    MUST(pthread_attr_destroy(&attributes) == 0);
-    threads.low = low, threads.end = threads.low + length;
-}
-
 static atomic_int is_ready, stop;
 
 static void *be_stopped(void *unused)
 {
-    find_stack();
+    find_stack(&threads.low, &threads.end);
     is_ready = 1;
     while (!stop)
         usleep(100);
@@ -334,7 +324,7 @@ static void *be_stopped(void *unused)
 int main(void)
 {
     pthread_t thread;
-    find_stack();
+    find_stack(&threads.low, &threads.end);
     all = map_pages(PAGES);
     closed = map_pages(2);
     for (size_t page = 0; page < PAGES; page++)

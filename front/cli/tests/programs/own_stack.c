@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include "registers.h"
+#include "thread_stack.h"
 
 #include <linux/futex.h>
 #include <netinet/in.h>
@@ -59,17 +60,6 @@ static void on_signal(int signal)
     errno = error;
     if (jumps && count % SIGNALS_PER_JUMP == 0)
         siglongjmp(back, 1);
-}
-
-static void find_stack(void)
-{
-    pthread_attr_t attributes;
-    void *low;
-    size_t length;
-    MUST(pthread_getattr_np(pthread_self(), &attributes) == 0);
-    MUST(pthread_attr_getstack(&attributes, &low, &length) == 0);
-    MUST(pthread_attr_destroy(&attributes) == 0);
-    stack_low = low, stack_end = stack_low + length;
 }
 
 static void sleep_long(void)
@@ -214,7 +204,7 @@ static void *in_a_thread(void *name)
 {
     const char *where = name;
     pthread_t self = pthread_self(), other;
-    find_stack();
+    find_stack(&stack_low, &stack_end);
     keep_registers(where, &waits->time, &waits->word);
     stop = 0;
     MUST(pthread_create(&other, NULL, disturb, &self) == 0);

@@ -73,7 +73,7 @@ pub(super) fn adopt(signal: c_int) {
     }
 }
 
-/// What the kernel gets for an action of the program's, which is kept if it has a handler.
+/// The action that the kernel gets for one of the program's. One with a handler is kept.
 pub(super) fn adopted(signal: c_int, given: Kept) -> Kept {
     let Kept { handler, flags, .. } = given;
     let enter = delivery::enter as *const () as usize;

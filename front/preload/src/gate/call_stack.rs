@@ -17,7 +17,7 @@ use highwater_units::PAGE_SIZE;
 use std::cell::Cell;
 use std::ptr;
 
-/// What is known of the call that a thread makes on this stack.
+/// The call that a thread makes on this stack, or made last.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Call {
@@ -33,6 +33,9 @@ pub(super) struct Call {
 }
 
 const NO_CALL: Call = Call { is_running: false, limit: 0, pointer: 0, registers: [0; 6] };
+
+/// Bytes below the stack pointer that belong to the interrupted function.
+pub(super) const RED_ZONE: usize = 128;
 
 /// The registers of [`Call`], in a signal's context.
 const PRESERVED: [libc::c_int; 6] =
@@ -74,11 +77,11 @@ fn holds(pointer: usize) -> bool {
 
 /// A signal interrupts the thread at a stack pointer, and its handler may make calls; returns what
 /// [`resume`] is to know, and whether the thread was making a call.
-pub(super) fn interrupt(pointer: usize, red_zone: usize) -> (Call, bool) {
+pub(super) fn interrupt(pointer: usize) -> (Call, bool) {
     let call = CALL.get();
     let makes_call = holds(pointer);
     if makes_call {
-        CALL.set(Call { is_running: false, limit: pointer - red_zone, ..call });
+        CALL.set(Call { is_running: false, limit: pointer - RED_ZONE, ..call });
     }
     (call, makes_call)
 }

@@ -18,24 +18,23 @@
 //! Locks: none. No frame is on the signal stack when a handler begins, so the next signal may use
 //! it.
 
-use super::call_stack::{self, Call};
+use super::call_stack::{self, Call, RED_ZONE};
 use super::kept::kept;
 use super::mask::{self, Mask};
 use super::range::is_paged;
 use super::stacks;
+use highwater_serve::{has_shadow_stack, xsave_area};
 use libc::c_int;
 use std::mem::offset_of;
 use std::ptr::{self, with_exposed_provenance_mut};
 
-/// Bytes below the stack pointer that belong to the interrupted function.
-const RED_ZONE: usize = 128;
 /// Alignment of the vector state.
 const VECTORS_ALIGN: usize = 64;
 /// Bytes of the signal stack for what the kernel needs of a frame that returns. The vector state
 /// has 11 KiB with the tiles of AMX.
 const ROOM: usize = 32 << 10;
 
-/// What the kernel writes for a signal (`struct rt_sigframe`), but for the vector state.
+/// The kernel's frame of a signal (`struct rt_sigframe`), without the vector state.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Frame {
@@ -59,7 +58,7 @@ struct Context {
 
 const _: () = assert!(size_of::<Context>() == 304 && size_of::<Frame>() == 440);
 
-/// What lies on the interrupted stack.
+/// A frame on the interrupted stack.
 #[repr(C)]
 struct Placed {
     frame: Frame,
@@ -78,18 +77,13 @@ impl Context {
     /// # Safety
     /// The kernel wrote the context, or it is a copy.
     unsafe fn vectors_len(&self) -> usize {
-        /// Where an FXSAVE area says whether more follows, and how much there is in all
-        /// (`struct _fpx_sw_bytes` of <asm/sigcontext.h>).
-        const MAGIC1_OFFSET: usize = 464;
-        const MAGIC1: u32 = 0x4650_5853;
         const FXSAVE_LEN: usize = 512;
         if self.vectors == 0 {
             return 0;
         }
-        let words = with_exposed_provenance_mut::<u8>(self.vectors + MAGIC1_OFFSET).cast::<u32>();
         // SAFETY: as the caller says.
-        let (magic, len) = unsafe { (words.read(), words.add(1).read()) };
-        if magic == MAGIC1 { len as usize } else { FXSAVE_LEN }
+        let area = unsafe { xsave_area(with_exposed_provenance_mut::<u8>(self.vectors)) };
+        area.map_or(FXSAVE_LEN, |area| area.len as usize)
     }
 
     /// Copies the vector state, of `len` bytes, to `at`.
@@ -150,10 +144,10 @@ unsafe extern "C" fn place(signal: c_int, frame: *mut Frame) -> *mut Frame {
     let interrupted = new.context.pointer();
     let is_movable = stacks::is_ours(frame.addr()) && !stacks::is_ours(interrupted);
     let stays = kept(signal).flags & libc::SA_ONSTACK as u64 != 0 && stacks::has_programs();
-    if !is_movable || stays || highwater_serve::has_shadow_stack() {
+    if !is_movable || stays || has_shadow_stack() {
         return frame;
     }
-    let (call, makes_call) = call_stack::interrupt(interrupted, RED_ZONE);
+    let (call, makes_call) = call_stack::interrupt(interrupted);
     let pointer = if makes_call { call.pointer } else { interrupted };
     // SAFETY: the kernel's frame.
     let len = unsafe { new.context.vectors_len() };

@@ -20,9 +20,10 @@
 //! Locks: none; what is known of a stack belongs to its thread.
 
 use super::access::{Access, accessible};
+use super::call_stack::{self, RED_ZONE};
 use super::copied::Arguments;
 use super::range::is_paged;
-use super::{call_stack, make, page, stacks};
+use super::{make, page, stacks};
 use crate::errno::{errno, set_errno};
 use highwater_os::helper;
 use highwater_units::PAGE_SIZE;
@@ -40,9 +41,6 @@ const FAR: usize = 8 << 20;
 /// How far above [`begin`]'s frame the body of a thread may begin. The C library's record of the
 /// thread lies there, on the same stack.
 const ABOVE: usize = 1 << 10;
-
-/// Bytes below the stack pointer that belong to the interrupted function.
-const RED_ZONE: usize = 128;
 
 /// The parts of an XSAVE area before those of cpuid.
 const LEGACY_LEN: usize = 512;
