@@ -70,7 +70,7 @@ pub fn open_wrapped(
             }
         }
         Spec::Redis { .. } | Spec::Nbd { .. } if options.seal == Seal::Off => Err(Reason::Unsealed),
-        Spec::Redis { server, .. } => sealed(redis::open(spec, server, &options.remote)),
+        Spec::Redis { servers, .. } => sealed(redis::open(spec, servers, &options.remote)),
         Spec::Nbd { server, export, .. } => {
             sealed(nbd::open(spec, server, export, &options.remote))
         }

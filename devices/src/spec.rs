@@ -7,6 +7,7 @@ use crate::flaky::FaultPlan;
 use crate::remote::{EXPORT_MAX, NBD_SIZE_MIN, Server};
 use crate::size::{Exact, size};
 use highwater_units::Bytes;
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -62,11 +63,11 @@ pub enum Spec {
         /// The file's size.
         size: Bytes,
     },
-    /// A Redis or Valkey server.
+    /// A Redis or Valkey server, several of them, or a cluster.
     Redis {
-        /// Where it listens.
-        server: Server,
-        /// The most that the pages take, without what the server needs for them.
+        /// Where they listen. Of a cluster, one that answers is enough.
+        servers: Vec<Server>,
+        /// The most that the pages take, without what the servers need for them.
         size: Bytes,
     },
     /// An export of an NBD server.
@@ -229,7 +230,10 @@ impl Spec {
     /// A name has no address, in one line.
     pub fn resolved(self) -> Result<Spec, String> {
         Ok(match self {
-            Spec::Redis { server, size } => Spec::Redis { server: server.resolve()?, size },
+            Spec::Redis { servers, size } => {
+                let servers = servers.into_iter().map(Server::resolve).collect::<Result<_, _>>()?;
+                Spec::Redis { servers, size }
+            }
             Spec::Nbd { server, export, size } => {
                 Spec::Nbd { server: server.resolve()?, export, size }
             }
@@ -274,7 +278,7 @@ fn parse_kind(text: &str) -> Result<Spec, String> {
         "redis" => parse_redis(rest, Server::parse_tcp),
         "rediss" => parse_redis(rest, Server::parse_tls),
         "redis+unix" => parse_place(rest)
-            .map(|(path, size)| Spec::Redis { server: Server::Unix { path }, size }),
+            .map(|(path, size)| Spec::Redis { servers: vec![Server::Unix { path }], size }),
         "nbd" => parse_nbd(rest, Server::parse_tcp),
         "nbds" => parse_nbd(rest, Server::parse_tls),
         "nbd+unix" => parse_nbd_unix(rest),
@@ -376,9 +380,14 @@ fn parse_zram(text: &str) -> Result<Spec, String> {
 type ParseServer = fn(&str) -> Result<Server, String>;
 
 fn parse_redis(text: &str, parse: ParseServer) -> Result<Spec, String> {
-    let (server, size) = text.rsplit_once(':').ok_or("size missing (HOST:PORT:SIZE)")?;
+    let (places, size) = text.rsplit_once(':').ok_or("size missing (HOST:PORT:SIZE)")?;
     let size = parse_size(size)?;
-    Ok(Spec::Redis { server: parse(server)?, size })
+    let servers = places.split(',').map(parse).collect::<Result<Vec<Server>, String>>()?;
+    let mut named = HashSet::new();
+    match servers.iter().find(|server| !named.insert(*server)) {
+        Some(twice) => Err(format!("server {twice} is named twice")),
+        None => Ok(Spec::Redis { servers, size }),
+    }
 }
 
 fn parse_nbd(text: &str, parse: ParseServer) -> Result<Spec, String> {
@@ -451,13 +460,14 @@ impl fmt::Display for Spec {
             }
             Spec::File { path, size } => place(f, "file", path, size),
             Spec::Dir { path, size } => place(f, "dir", path, size),
-            Spec::Redis { server, size } => {
-                let kind = match server {
+            Spec::Redis { servers, size } => {
+                let kind = match servers[0] {
                     Server::Tcp { .. } => "redis",
                     Server::Tls { .. } => "rediss",
                     Server::Unix { .. } => "redis+unix",
                 };
-                write!(f, "{kind}:{server}:{}", Exact(*size))
+                let servers: Vec<String> = servers.iter().map(Server::to_string).collect();
+                write!(f, "{kind}:{}:{}", servers.join(","), Exact(*size))
             }
             Spec::Nbd { server, export, size } => {
                 let (kind, slash) = match server {

@@ -9,7 +9,7 @@ fn dir(path: &str, size: u64) -> Spec {
 
 fn redis(host: &str, port: u16) -> Spec {
     let server = Server::Tcp { host: host.to_owned(), port };
-    Spec::Redis { server, size: Bytes(2 << 20) }
+    Spec::Redis { servers: vec![server], size: Bytes(2 << 20) }
 }
 
 fn tls(name: &str, host: &str) -> Server {
@@ -51,7 +51,20 @@ fn kinds_and_sizes_are_read() {
         ("redis:cache.lan:6379:2M", redis("cache.lan", 6379)),
         ("redis:127.0.0.1:1:2M", redis("127.0.0.1", 1)),
         ("redis:[::1]:65535:2M", redis("::1", 65535)),
-        ("rediss:a.lan:7:2M", Spec::Redis { server: tls("a.lan", "a.lan"), size: Bytes(2 << 20) }),
+        (
+            "redis:a.lan:1,[::1]:2:2M",
+            Spec::Redis {
+                servers: vec![
+                    Server::Tcp { host: "a.lan".to_owned(), port: 1 },
+                    Server::Tcp { host: "::1".to_owned(), port: 2 },
+                ],
+                size: Bytes(2 << 20),
+            },
+        ),
+        (
+            "rediss:a.lan:7:2M",
+            Spec::Redis { servers: vec![tls("a.lan", "a.lan")], size: Bytes(2 << 20) },
+        ),
         (
             "nbds:a.lan=[::1]:7/x=y:4M",
             Spec::Nbd {
@@ -63,7 +76,7 @@ fn kinds_and_sizes_are_read() {
         (
             "redis+unix:/run/a:b.sock:2M",
             Spec::Redis {
-                server: Server::Unix { path: "/run/a:b.sock".into() },
+                servers: vec![Server::Unix { path: "/run/a:b.sock".into() }],
                 size: Bytes(2 << 20),
             },
         ),
@@ -72,7 +85,7 @@ fn kinds_and_sizes_are_read() {
             Spec::Tier {
                 fast: Box::new(Spec::Ram { size: Bytes(2 << 20) }),
                 slow: Box::new(Spec::Redis {
-                    server: Server::Unix { path: "/x".into() },
+                    servers: vec![Server::Unix { path: "/x".into() }],
                     size: Bytes(2 << 20),
                 }),
             },
@@ -97,7 +110,8 @@ fn replicas(first: Spec, second: Spec) -> Spec {
 #[test]
 fn replicas_are_two_devices_in_one_way() {
     let (here, there) = (|| dir("/a+b", 4 << 20), || nbd_unix("/x", "y+z"));
-    let unix = |path: &str, size| Spec::Redis { server: Server::Unix { path: path.into() }, size };
+    let unix =
+        |path: &str, size| Spec::Redis { servers: vec![Server::Unix { path: path.into() }], size };
     let size = Bytes(2 << 20);
     for (text, spec) in [
         ("replicate:dir:/a+b:4M+nbd+unix:/x:/y+z:4M", replicas(here(), there())),
@@ -183,6 +197,9 @@ fn errors_are_one_line_and_say_what_is_wrong() {
         ("redis:::1:6379:1G", "an IPv6 address is in brackets: [::1]"),
         ("redis:a/b:6379:1G", "bad host \"a/b\""),
         ("redis:host:6379:", "size missing"),
+        ("redis:host:6379,:1G", "port missing (HOST:PORT:SIZE)"),
+        ("redis:host:6379,host:6379:1G", "server host:6379 is named twice"),
+        ("nbd:host,other:10809:1G", "bad host \"host,other\""),
         ("redis:host:6379:1G:x", "bad size \"x\""),
         ("redis:me:sesame@host:6379:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
         ("tier:ram:1G+redis:sesame@host:6379:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
@@ -258,7 +275,7 @@ fn random_specs_round_trip_through_text() {
             3 => Spec::File { path, size },
             4 => Spec::Dir { path, size },
             5 => flaky(&mut random, Spec::Ram { size }),
-            6 => Spec::Redis { server: Server::Unix { path }, size },
+            6 => Spec::Redis { servers: vec![Server::Unix { path }], size },
             7 => redis(["localhost", "::1", "10.0.0.1"][random.below(3) as usize], 7),
             8 => Spec::Nbd {
                 server: Server::Unix { path },
@@ -278,7 +295,13 @@ fn random_specs_round_trip_through_text() {
                 fast: Box::new(Spec::Ram { size }),
                 slow: Box::new(flaky(&mut random, Spec::File { path, size: SIZE_MIN })),
             },
-            12 => Spec::Redis { server: tls(["a", "::1"][random.below(2) as usize], "::1"), size },
+            12 => Spec::Redis {
+                servers: ["a", "::1"][..1 + random.below(2) as usize]
+                    .iter()
+                    .map(|host| tls(host, "::1"))
+                    .collect(),
+                size,
+            },
             13 => Spec::Nbd {
                 server: tls("10.0.0.1", ["10.0.0.1", "b"][random.below(2) as usize]),
                 export: ["", "a=b"][random.below(2) as usize].to_owned(),

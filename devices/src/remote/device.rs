@@ -258,7 +258,7 @@ impl<S: Store> Device for Remote<S> {
             if problem.ends_link() {
                 held.hang_up();
             }
-            match shared.decide(problem, asked) {
+            match shared.decide(problem, asked, asked) {
                 // SAFETY: as above.
                 Verdict::Again => unsafe { shared.exchange(&mut held, transfers) },
                 Verdict::Fails(error) => Err(error),
@@ -345,7 +345,7 @@ impl<S: Store> Device for Remote<S> {
     }
 
     fn tables(&self) -> Bytes {
-        Bytes(self.shared.links.bytes())
+        Bytes(self.shared.links.bytes(self.shared.store.servers()))
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

@@ -97,9 +97,9 @@ impl<L: Connection> Links<L> {
         all.into_iter().for_each(|mut seat| std::mem::forget(std::mem::take(&mut *seat)));
     }
 
-    /// Memory of all connections that were made.
-    pub(super) fn bytes(&self) -> u64 {
-        u64::from(self.made.load(Relaxed)) * BYTES as u64
+    /// Memory of all that were made, of so many connections each.
+    pub(super) fn bytes(&self, connections: u64) -> u64 {
+        u64::from(self.made.load(Relaxed)) * connections * BYTES as u64
     }
 }
 
@@ -120,12 +120,10 @@ impl<L: Connection> Held<'_, L> {
         let seat = &mut *self.seat;
         if seat.link.is_none() {
             let mut link = store.connect(deadline)?;
-            if let Some(earlier) = seat.earlier {
-                link.bury(earlier)?;
-            } else {
-                self.made.fetch_add(1, Relaxed);
+            match &seat.earlier {
+                Some(earlier) => link.bury(earlier)?,
+                None => drop(self.made.fetch_add(1, Relaxed)),
             }
-            seat.earlier = Some(link.name());
             seat.link = Some(link);
         }
         let link = seat.link.as_mut().expect("made above");
@@ -141,12 +139,14 @@ impl<L: Connection> Held<'_, L> {
     /// Puts a connection there.
     pub(super) fn put(&mut self, link: L) {
         self.made.fetch_add(1, Relaxed);
-        *self.seat = Seat { earlier: Some(link.name()), link: Some(link) };
+        *self.seat = Seat { earlier: None, link: Some(link) };
     }
 
     /// Closes the connection.
     pub(super) fn hang_up(&mut self) {
-        self.seat.link = None;
+        if let Some(link) = self.seat.link.take() {
+            self.seat.earlier = Some(link.name());
+        }
     }
 
     /// Keeps the place for [`Links::back`].

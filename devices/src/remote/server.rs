@@ -51,7 +51,9 @@ impl Server {
             (host, _) if host.contains(':') && bare.is_none() => {
                 Err(format!("an IPv6 address is in brackets: [{host}]"))
             }
-            (host, _) if host.contains([';', '/', '[', ']']) => Err(format!("bad host {host:?}")),
+            (host, _) if host.contains([',', ';', '/', '[', ']']) => {
+                Err(format!("bad host {host:?}"))
+            }
             (host, port) => Ok(Server::Tcp { host: host.to_owned(), port }),
         }
     }
@@ -83,6 +85,19 @@ impl Server {
             }
             Server::Unix { path } => Server::Unix { path },
         })
+    }
+
+    /// Another server of the same cluster, at this host or, `None`, at that of this one. Its
+    /// certificate is for the same name.
+    pub(super) fn sibling(&self, at: Option<IpAddr>, port: u16) -> Server {
+        let host = |own: &str| at.map_or_else(|| own.to_owned(), |at| at.to_string());
+        match self {
+            Server::Tcp { host: own, .. } => Server::Tcp { host: host(own), port },
+            Server::Tls { name, host: own, .. } => {
+                Server::Tls { name: name.clone(), host: host(own), port }
+            }
+            Server::Unix { .. } => Server::Tcp { host: host("127.0.0.1"), port },
+        }
     }
 }
 

@@ -73,11 +73,12 @@ impl<S: Store> Shared<S> {
         S::deadline(self.patience(self.standing()))
     }
 
-    /// Decides about a request that was made at `asked`. A server that is not waited for any more
-    /// is lost, if another device has its pages.
-    pub(super) fn decide(&self, problem: Problem, asked: Instant) -> Verdict {
+    /// Decides about a request that was made at `asked`, and at `first` for the first time. A server
+    /// that is not waited for any more is lost, if another device has its pages.
+    pub(super) fn decide(&self, problem: Problem, first: Instant, asked: Instant) -> Verdict {
         let silent = match problem.may_pass() {
-            true => self.silence.lasts(asked),
+            // Of several servers others may answer.
+            true => self.silence.lasts(asked).max(first.elapsed()),
             false => Duration::ZERO,
         };
         let (stage, standing) = (self.stage(), self.standing());
@@ -97,6 +98,7 @@ impl<S: Store> Shared<S> {
         mut talk: impl FnMut(&mut S::Link) -> Result<T, Problem>,
     ) -> Result<T, IoError> {
         let mut pause = PAUSE_MIN;
+        let first = Instant::now();
         loop {
             let asked = Instant::now();
             if self.is_lost() {
@@ -112,7 +114,7 @@ impl<S: Store> Shared<S> {
             if problem.ends_link() {
                 held.hang_up();
             }
-            match self.decide(problem, asked) {
+            match self.decide(problem, first, asked) {
                 Verdict::Again => std::thread::sleep(pause),
                 Verdict::Fails(error) => return Err(error),
             }
@@ -169,7 +171,7 @@ impl<S: Store> Shared<S> {
         for (index, piece) in window.pieces().iter().enumerate() {
             let outcome = match outcomes.map(|outcomes| outcomes[index]) {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(problem)) => match self.decide(problem, Instant::now()) {
+                Ok(Err(problem)) => match self.decide(problem, Instant::now(), Instant::now()) {
                     Verdict::Fails(error) => Err(error),
                     Verdict::Again => unreachable!("the window was not repeated"),
                 },

@@ -25,16 +25,16 @@ pub(super) struct Transfers<'a> {
 /// The outcome of each piece of a window.
 pub(super) type Outcomes = [Result<(), Problem>; PAGES];
 
-/// A connection.
+/// A connection, or one to each of several servers.
 pub(super) trait Connection: Send {
     /// A connection as the server knows it.
-    type Name: Copy + Send;
+    type Name: Send;
 
     fn name(&self) -> Self::Name;
 
     /// Makes the server drop an earlier connection, and what it has received there and not carried
-    /// out yet, if it can.
-    fn bury(&mut self, earlier: Self::Name) -> Result<(), Problem>;
+    /// out yet, if it can: before it is sent anything else.
+    fn bury(&mut self, earlier: &Self::Name) -> Result<(), Problem>;
 
     /// Sets how long an answer may take.
     fn set_deadline(&mut self, deadline: Duration) -> Result<(), Problem>;
@@ -62,6 +62,11 @@ pub(super) trait Store: Send + Sync + Sized + 'static {
 
     /// The most connections at once.
     fn links_max(&self) -> usize;
+
+    /// The servers, each of which has a connection of a link.
+    fn servers(&self) -> u64 {
+        1
+    }
 
     /// The most pages of a request.
     fn run_max(&self) -> usize;

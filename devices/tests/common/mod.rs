@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod check;
+pub(crate) mod redis_cluster;
 
 use highwater_devices::{
     Algorithm, Arena, Device, OpenOptions, SIZE_MIN, Seal, Spec, Submission, open_with,

@@ -5,7 +5,7 @@ use crate::machine::{self, Item, Status};
 use crate::{Refusal, preload, swap};
 use clap::Args;
 use highwater_command::print;
-use highwater_devices::{Area, Seal, Spec};
+use highwater_devices::{Area, Seal, Server, Spec};
 use highwater_session::{Mapping, file_system_name, free_space, is_in_memory};
 use rustix::fs::{Mode, OFlags};
 use std::path::Path;
@@ -100,9 +100,14 @@ fn spec_item(spec: &Spec) -> Item {
             let most = spec.capacity();
             Item::ok(NAME, format!("{size} of memory for up to {most}, compressed"))
         }
-        Spec::Redis { server, size } | Spec::Nbd { server, size, .. } => {
-            Item::ok(NAME, format!("{size} on the server {server}"))
-        }
+        Spec::Redis { servers, size } => match &servers[..] {
+            [server] => Item::ok(NAME, format!("{size} on the server {server}")),
+            servers => {
+                let servers: Vec<String> = servers.iter().map(Server::to_string).collect();
+                Item::ok(NAME, format!("{size} on the servers {}", servers.join(", ")))
+            }
+        },
+        Spec::Nbd { server, size, .. } => Item::ok(NAME, format!("{size} on the server {server}")),
         Spec::File { path, size } => Item::ok(NAME, format!("{size} in {}", path.display())),
         Spec::Dir { path, size } => directory(NAME, path, &format!("{size} in {}", path.display())),
     }

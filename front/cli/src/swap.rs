@@ -102,18 +102,27 @@ fn injection() -> Injection {
     }
 }
 
+fn full(path: PathBuf) -> PathBuf {
+    absolute(&path).unwrap_or(path)
+}
+
+fn whole_server(server: Server) -> Server {
+    match server {
+        Server::Unix { path } => Server::Unix { path: full(path) },
+        listens @ (Server::Tcp { .. } | Server::Tls { .. }) => listens,
+    }
+}
+
 /// Makes paths absolute.
 fn whole(spec: Spec) -> Spec {
-    let full = |path: PathBuf| absolute(&path).unwrap_or(path);
     match spec {
         memory @ (Spec::Ram { .. } | Spec::Zram { .. }) => memory,
-        Spec::Redis { server: Server::Unix { path }, size } => {
-            Spec::Redis { server: Server::Unix { path: full(path) }, size }
+        Spec::Redis { servers, size } => {
+            Spec::Redis { servers: servers.into_iter().map(whole_server).collect(), size }
         }
-        Spec::Nbd { server: Server::Unix { path }, export, size } => {
-            Spec::Nbd { server: Server::Unix { path: full(path) }, export, size }
+        Spec::Nbd { server, export, size } => {
+            Spec::Nbd { server: whole_server(server), export, size }
         }
-        server @ (Spec::Redis { .. } | Spec::Nbd { .. }) => server,
         Spec::File { path, size } => Spec::File { path: full(path), size },
         Spec::Dir { path, size } => Spec::Dir { path: full(path), size },
         Spec::Replicate { first, second } => {
@@ -142,8 +151,7 @@ pub(crate) fn only_slow(areas: &[Area]) -> Option<&Area> {
 pub(crate) fn remote() -> Result<RemoteOptions, Refusal> {
     let options = RemoteOptions::from_env().map_err(|what| Refusal::new(what, "correct it"))?;
     // The program may change its directory.
-    let whole = |path: PathBuf| absolute(&path).unwrap_or(path);
-    Ok(options.with_paths(whole))
+    Ok(options.with_paths(full))
 }
 
 /// Opens a device as the program will, and closes it.

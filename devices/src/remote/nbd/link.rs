@@ -235,7 +235,7 @@ impl Connection for Link {
     /// The protocol has nothing for it. A connection is given up only when the other side is gone,
     /// or after all patience. If a write is carried out later and its slot has a newer page, the
     /// seal notices that: no number of a write is given twice.
-    fn bury(&mut self, (): ()) -> Result<(), Problem> {
+    fn bury(&mut self, (): &()) -> Result<(), Problem> {
         Ok(())
     }
 

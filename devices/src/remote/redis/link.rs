@@ -2,9 +2,8 @@
 
 use crate::remote::endpoint::Endpoint;
 use crate::remote::login::{Login, Secret};
-use crate::remote::redis::resp::{Requests, Token, refusal, token};
+use crate::remote::redis::resp::{Redirection, Requests, Token, redirection, refusal, token};
 use crate::remote::server::hash;
-use crate::remote::store::Connection;
 use crate::remote::stream::{OUT_BYTES, Stream};
 use crate::remote::verdict::{Problem, Refusal};
 use std::time::Duration;
@@ -33,6 +32,8 @@ pub(super) enum Answer {
     Array(usize),
     Null,
     Refused(Refusal),
+    /// Another server of the cluster has the key.
+    Elsewhere(Redirection),
 }
 
 impl Link {
@@ -73,7 +74,12 @@ impl Link {
 
     /// A section of the server's state, as lines `name:value`. Empty if this user may not see it.
     pub(super) fn info(&mut self, section: &[u8]) -> Result<String, Problem> {
-        match self.ask(&[b"INFO", section])? {
+        self.text(&[b"INFO", section])
+    }
+
+    /// A text. Empty if this user may not see it.
+    pub(super) fn text(&mut self, words: &[&[u8]]) -> Result<String, Problem> {
+        match self.ask(words)? {
             Answer::Text(length) => {
                 let mut text = vec![0; length];
                 self.take(&mut text)?;
@@ -85,15 +91,13 @@ impl Link {
         }
     }
 
-    /// The place for requests to collect, behind those that are there. The caller tells the new
-    /// length by [`Link::collected`].
-    pub(super) fn requests(&mut self) -> Requests<'_> {
+    /// Collects requests, behind those that are there.
+    pub(super) fn collect(&mut self, write: impl FnOnce(&mut Requests<'_>)) {
         let (room, used) = self.stream.room();
-        Requests::after(used, room)
-    }
-
-    pub(super) fn collected(&mut self, bytes: usize) {
-        self.stream.collected(bytes);
+        let mut requests = Requests::after(used, room);
+        write(&mut requests);
+        let used = requests.len();
+        self.stream.collected(used);
     }
 
     /// Sends the collected requests.
@@ -103,15 +107,12 @@ impl Link {
 
     /// Makes one request, and waits for the answer.
     pub(super) fn ask(&mut self, words: &[&[u8]]) -> Result<Answer, Problem> {
-        let mut requests = self.requests();
-        requests.begin(words.len());
-        words.iter().for_each(|word| requests.word(word));
-        let collected = requests.len();
-        self.collected(collected);
+        self.collect(|requests| requests.words(words));
         self.send()?;
         self.answer()
     }
 
+    /// Makes one request, which is to be answered by `+OK` or the like.
     fn expect_done(&mut self, words: &[&[u8]]) -> Result<(), Problem> {
         match self.ask(words)? {
             Answer::Done => Ok(()),
@@ -130,7 +131,10 @@ impl Link {
             };
             let answer = match token {
                 Token::Simple(_) => Answer::Done,
-                Token::Error(text) => Answer::Refused(refusal(text)),
+                Token::Error(text) => match redirection(text) {
+                    Some(to) => Answer::Elsewhere(to),
+                    None => Answer::Refused(refusal(text)),
+                },
                 Token::Integer(number) => Answer::Integer(number),
                 Token::Text(length) => Answer::Text(length),
                 Token::Array(items) => Answer::Array(items),
@@ -147,38 +151,35 @@ impl Link {
         let end = self.stream.take_array()?;
         if end == *b"\r\n" { Ok(()) } else { Err(Problem::Malformed) }
     }
-}
 
-impl Connection for Link {
-    type Name = Identity;
-
-    fn name(&self) -> Identity {
+    /// The connection as the server knows it.
+    pub(super) fn identity(&self) -> Identity {
         self.identity
     }
 
-    fn bury(&mut self, earlier: Identity) -> Result<(), Problem> {
+    /// Makes the server drop an earlier connection, with what it has received there.
+    pub(super) fn bury(&mut self, earlier: Identity) -> Result<(), Problem> {
         // The numbers begin anew when a server is started anew, and could be another client's.
         if earlier.run != self.identity.run || earlier.run == 0 || earlier.id == 0 {
             return Ok(());
         }
-        let mut requests = self.requests();
-        requests.begin(4);
-        requests.word(b"CLIENT");
-        requests.word(b"KILL");
-        requests.word(b"ID");
-        requests.number(earlier.id);
-        let collected = requests.len();
-        self.collected(collected);
+        self.collect(|requests| {
+            requests.begin(4);
+            [&b"CLIENT"[..], b"KILL", b"ID"].iter().for_each(|word| requests.word(word));
+            requests.number(earlier.id);
+        });
         self.send()?;
         // A user that may not do this relies on the seal.
         self.answer().map(drop)
     }
 
-    fn set_deadline(&mut self, deadline: Duration) -> Result<(), Problem> {
+    /// Sets how long an answer may take.
+    pub(super) fn set_deadline(&mut self, deadline: Duration) -> Result<(), Problem> {
         self.stream.set_deadline(deadline)
     }
 
-    fn is_readable(&self) -> bool {
+    /// Whether an answer has begun to come.
+    pub(super) fn is_readable(&self) -> bool {
         self.stream.is_readable()
     }
 }

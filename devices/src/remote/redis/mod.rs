@@ -1,17 +1,25 @@
-//! Pages on a Redis or Valkey server.
+//! Pages on Redis or Valkey servers: one, several, or a cluster.
 //!
 //! ```text
-//! Redis  |- Session    names of keys                            session
+//! Redis  |- Nodes      which server has which key               nodes, cluster
+//!        |- Session    names and lifetimes of keys              keys, session
 //!        \- written    hashes that exist
-//! a run of pages --> one HSET or HMGET                          link, resp
+//! a run of pages --> one HSET or HMGET                          bundle, link, resp
 //! ```
 //! **Layout.** A hash holds the pages of a segment. A key for each page would take 130 bytes of the
 //! server's memory beside the page, for its entry, its name and its lifetime; a field takes 50. And
 //! the lifetime of 2 MiB is extended by one request.
 //!
-//! Locks: none.
+//! **Clusters.** A write is good once a replica of its master has it, too (WAIT): what the master
+//! alone has is lost when it dies. It is not waited for any longer than half a second.
+//!
+//! Locks: none but that of [`nodes`].
 
+mod bundle;
+mod cluster;
+mod keys;
 mod link;
+mod nodes;
 mod resp;
 mod session;
 
@@ -29,18 +37,21 @@ use crate::remote::verdict::{Problem, Refusal};
 use crate::remote::window::{PAGES, Piece, SEGMENT};
 use crate::slot_set::SlotSet;
 use crate::spec::Spec;
+use bundle::{Bundle, REDIRECTIONS};
 use highwater_platform::Direction;
 use highwater_units::{PAGE_SIZE, RUN_PAGES_MAX};
+use keys::Session;
 use link::{Answer, Link, field};
-use session::{LIFETIME, Session};
+use nodes::{Kind, Nodes, Route};
+use resp::Redirection;
+use session::expire;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// The pages of a device.
 struct Redis {
-    endpoint: Endpoint,
-    login: Login,
+    nodes: Nodes,
     session: AtomicU64,
     /// Its number among the holders of the session.
     holder: u64,
@@ -49,32 +60,63 @@ struct Redis {
     segments: u32,
 }
 
-/// Connects, and looks whether the server keeps what it is given.
+/// Connects, and looks whether the servers keep what they are given.
 pub(crate) fn open(
     spec: &Spec,
-    server: &Server,
+    servers: &[Server],
     options: &RemoteOptions,
 ) -> Result<Box<dyn Device>, Reason> {
     let login = options.login()?;
-    let endpoint = Endpoint::new(server, options)?;
-    let mut link =
-        Link::open(&endpoint, &login, Redis::deadline(options.patience)).map_err(reason)?;
-    if evicts(&link.info(b"memory").map_err(reason)?) {
-        return Err(Reason::Evicts);
-    }
+    let named = servers.iter().map(|server| Endpoint::new(server, options));
+    let named = named.collect::<Result<Arc<[Endpoint]>, Reason>>()?;
+    let deadline = Redis::deadline(options.patience);
+    let (nodes, mut bundle) = meet(named, login, deadline)?;
     let draw = || Session::new().map_err(|errno| Reason::from_errno("draw a name", errno));
     let (session, Session(holder)) = (draw()?, draw()?);
     let segments = spec.pages().div_ceil(SEGMENT);
     let written = SlotSet::new(segments);
     let written = written.map_err(|errno| Reason::from_errno("map memory", errno))?;
-    match session.hold(&mut link, holder) {
+    match session.hold(&mut bundle, &nodes, holder) {
         // Other processes of the run have used it, and other devices may have room.
         Err(Problem::Refused(Refusal::Full)) if options.run.is_some() => {}
         held => held.map_err(reason)?,
     }
     let (session, written) = (AtomicU64::new(session.0), Arc::new(written));
-    let store = Redis { endpoint, login, session, holder, written, segments };
-    Remote::open(spec, options.patience, store, link)
+    let store = Redis { nodes, session, holder, written, segments };
+    Remote::open(spec, options.patience, store, bundle)
+}
+
+/// Asks the servers that the user names what they are, and whether they keep what they are given.
+/// Of a cluster one of them is enough.
+fn meet(
+    named: Arc<[Endpoint]>,
+    login: Login,
+    deadline: Duration,
+) -> Result<(Nodes, Bundle), Reason> {
+    let apart = Nodes::new(named.clone(), login.clone(), Kind::Apart);
+    let mut bundle = Bundle::new(&apart, deadline);
+    let mut kinds = (0..named.len()).map(|server| kind(bundle.link(&apart, server)?));
+    let is_cluster = kinds.by_ref().any(|kind| kind == Ok(Kind::Cluster));
+    drop(kinds);
+    let nodes = match is_cluster {
+        true => Nodes::new(named, login, Kind::Cluster),
+        false => apart,
+    };
+    bundle.begin(&nodes).map_err(reason)?;
+    for server in bundle.layout.owners() {
+        let link = bundle.link(&nodes, server).map_err(reason)?;
+        if evicts(&link.info(b"memory").map_err(reason)?) {
+            return Err(Reason::Evicts);
+        }
+    }
+    Ok((nodes, bundle))
+}
+
+fn kind(link: &mut Link) -> Result<Kind, Problem> {
+    Ok(match field(&link.info(b"cluster")?, "cluster_enabled") {
+        Some("1") => Kind::Cluster,
+        _ => Kind::Apart,
+    })
 }
 
 /// Whether a server with this state drops keys when it is full.
@@ -97,9 +139,101 @@ fn reason(problem: Problem) -> Reason {
     }
 }
 
+/// What a server says of a piece.
+enum Heard {
+    Outcome(Result<(), Problem>),
+    Elsewhere(Redirection),
+}
+
 impl Redis {
     fn session(&self) -> Session {
         Session(self.session.load(Relaxed))
+    }
+
+    /// Passes a result on. After a failure that may pass, another server may have the keys.
+    fn noted<T>(&self, result: Result<T, Problem>) -> Result<T, Problem> {
+        result.inspect_err(|problem| {
+            if problem.may_pass() {
+                self.nodes.doubt();
+            }
+        })
+    }
+
+    /// Collects the request for a piece.
+    ///
+    /// # Safety
+    /// As for [`Store::ask`].
+    unsafe fn collect(
+        &self,
+        bundle: &mut Bundle,
+        transfers: Transfers<'_>,
+        piece: &Piece,
+        route: Route,
+    ) -> Result<(), Problem> {
+        let segment = piece.slot / SEGMENT;
+        let key = self.session().segment(segment);
+        let fields = (0..piece.pages).map(|page| u64::from(piece.slot % SEGMENT) + page as u64);
+        match transfers.direction {
+            Direction::Read => bundle.collect(&self.nodes, route, |requests| {
+                requests.begin(2 + piece.pages);
+                requests.word(b"HMGET");
+                requests.word(key.bytes());
+                fields.for_each(|field| requests.number(field));
+            }),
+            Direction::Write => {
+                self.written.insert(segment, 1);
+                bundle.collect(&self.nodes, route, |requests| {
+                    requests.begin(2 + 2 * piece.pages);
+                    requests.word(b"HSET");
+                    requests.word(key.bytes());
+                    for (page, field) in fields.enumerate() {
+                        requests.number(field);
+                        // SAFETY: by contract: a frame of this transfer.
+                        let from = unsafe { transfers.frame(piece, page) };
+                        requests.text(PAGE_SIZE).copy_from_slice(from);
+                        requests.end_text();
+                    }
+                })?;
+                bundle.collect(&self.nodes, route, |requests| expire(requests, &key))
+            }
+        }
+    }
+
+    fn send(&self, bundle: &mut Bundle, direction: Direction) -> Result<(), Problem> {
+        match direction {
+            Direction::Read => bundle.send(),
+            Direction::Write => bundle.send_writes(&self.nodes),
+        }
+    }
+
+    /// Receives the answer for a piece.
+    ///
+    /// # Safety
+    /// As for [`Store::ask`].
+    unsafe fn hear_piece(
+        &self,
+        bundle: &mut Bundle,
+        transfers: Transfers<'_>,
+        piece: &Piece,
+        route: Route,
+    ) -> Result<Heard, Problem> {
+        let direction = transfers.direction;
+        let (link, answer) = bundle.answer(&self.nodes, route)?;
+        let heard = match (direction, answer) {
+            (_, Answer::Refused(refusal)) => Heard::Outcome(Err(Problem::Refused(refusal))),
+            (_, Answer::Elsewhere(to)) => Heard::Elsewhere(to),
+            (Direction::Write, Answer::Integer(_)) => Heard::Outcome(Ok(())),
+            (Direction::Read, Answer::Array(items)) if items == piece.pages => {
+                // SAFETY: by contract of this function.
+                Heard::Outcome(unsafe { Redis::take_pages(link, transfers, piece) }?)
+            }
+            _ => return Err(Problem::Malformed),
+        };
+        if direction == Direction::Write {
+            // To EXPIRE.
+            bundle.answer(&self.nodes, route)?;
+        }
+        Ok(heard)
     }
 
     /// Receives the pages of a piece.
@@ -126,10 +260,96 @@ impl Redis {
         }
         Ok(found)
     }
+
+    /// The server of each piece.
+    fn routes(&self, bundle: &Bundle, transfers: Transfers<'_>) -> Result<Routes, Problem> {
+        let mut routes = [None; PAGES];
+        for (route, piece) in routes.iter_mut().zip(transfers.window.pieces()) {
+            let key = self.session().segment(piece.slot / SEGMENT);
+            *route = Some(bundle.layout.owner(&key)?);
+        }
+        Ok(routes)
+    }
+
+    /// Asks the servers of these pieces.
+    ///
+    /// # Safety
+    /// As for [`Store::ask`].
+    unsafe fn ask_by(
+        &self,
+        bundle: &mut Bundle,
+        transfers: Transfers<'_>,
+        routes: &Routes,
+    ) -> Result<(), Problem> {
+        for (piece, route) in transfers.window.pieces().iter().zip(routes) {
+            if let Some(route) = *route {
+                // SAFETY: by contract of this function.
+                unsafe { self.collect(bundle, transfers, piece, route) }?;
+            }
+        }
+        self.send(bundle, transfers.direction)
+    }
+
+    /// Receives the answers of these pieces; returns where those are that are elsewhere.
+    ///
+    /// # Safety
+    /// As for [`Store::ask`].
+    unsafe fn hear_by(
+        &self,
+        bundle: &mut Bundle,
+        transfers: Transfers<'_>,
+        routes: &Routes,
+        outcomes: &mut Outcomes,
+    ) -> Result<Routes, Problem> {
+        let mut elsewhere = [None; PAGES];
+        for (index, piece) in transfers.window.pieces().iter().enumerate() {
+            let Some(route) = routes[index] else { continue };
+            // SAFETY: by contract of this function.
+            match unsafe { self.hear_piece(bundle, transfers, piece, route) }? {
+                Heard::Outcome(outcome) => outcomes[index] = outcome,
+                Heard::Elsewhere(to) => {
+                    // Until that server has answered.
+                    outcomes[index] = Err(Problem::Refused(Refusal::Busy));
+                    elsewhere[index] = Some(self.nodes.follow(route.server, to));
+                }
+            }
+        }
+        bundle.end(&self.nodes)?;
+        Ok(elsewhere)
+    }
+
+    /// Receives the answers of a window, from servers that the first ones name, too.
+    ///
+    /// # Safety
+    /// As for [`Store::ask`].
+    unsafe fn hear_all(
+        &self,
+        bundle: &mut Bundle,
+        transfers: Transfers<'_>,
+    ) -> Result<Outcomes, Problem> {
+        let mut outcomes = [Ok(()); PAGES];
+        let mut routes = self.routes(bundle, transfers)?;
+        for round in 0.. {
+            // SAFETY: by contract of this function.
+            routes = unsafe { self.hear_by(bundle, transfers, &routes, &mut outcomes) }?;
+            if round == REDIRECTIONS || routes.iter().all(Option::is_none) {
+                break;
+            }
+            // SAFETY: as above.
+            unsafe { self.ask_by(bundle, transfers, &routes) }?;
+        }
+        if outcomes.contains(&Err(Problem::Refused(Refusal::Busy))) {
+            self.nodes.doubt();
+        }
+        Ok(outcomes)
+    }
 }
 
+/// The server of each piece of a window.
+type Routes = [Option<Route>; PAGES];
+
 impl Store for Redis {
-    type Link = Link;
+    type Link = Bundle;
 
     /// Well before the end of a lifetime.
     const REFRESH: Duration = Duration::from_secs(200);
@@ -139,103 +359,69 @@ impl Store for Redis {
         patience.min(DEADLINE)
     }
 
-    fn connect(&self, deadline: Duration) -> Result<Link, Problem> {
-        Link::open(&self.endpoint, &self.login, deadline)
+    fn connect(&self, deadline: Duration) -> Result<Bundle, Problem> {
+        Ok(Bundle::new(&self.nodes, deadline))
     }
 
     fn links_max(&self) -> usize {
         PLACES
     }
 
+    fn servers(&self) -> u64 {
+        self.nodes.count() as u64
+    }
+
     fn run_max(&self) -> usize {
         RUN_PAGES_MAX
     }
 
-    unsafe fn ask(&self, link: &mut Link, transfers: Transfers<'_>) -> Result<(), Problem> {
-        let mut requests = link.requests();
-        for piece in transfers.window.pieces() {
-            let segment = piece.slot / SEGMENT;
-            let key = self.session().segment(segment);
-            let fields = (0..piece.pages).map(|page| u64::from(piece.slot % SEGMENT) + page as u64);
-            match transfers.direction {
-                Direction::Read => {
-                    requests.begin(2 + piece.pages);
-                    requests.word(b"HMGET");
-                    requests.word(key.bytes());
-                    fields.for_each(|field| requests.number(field));
-                }
-                Direction::Write => {
-                    self.written.insert(segment, 1);
-                    requests.begin(2 + 2 * piece.pages);
-                    requests.word(b"HSET");
-                    requests.word(key.bytes());
-                    for (page, field) in fields.enumerate() {
-                        requests.number(field);
-                        // SAFETY: by contract: a frame of this transfer.
-                        let from = unsafe { transfers.frame(piece, page) };
-                        requests.text(PAGE_SIZE).copy_from_slice(from);
-                        requests.end_text();
-                    }
-                    requests.begin(3);
-                    requests.word(b"EXPIRE");
-                    requests.word(key.bytes());
-                    requests.number(LIFETIME);
-                }
-            }
-        }
-        let collected = requests.len();
-        link.collected(collected);
-        link.send()
+    unsafe fn ask(&self, bundle: &mut Bundle, transfers: Transfers<'_>) -> Result<(), Problem> {
+        let asked = bundle.begin(&self.nodes).and_then(|()| {
+            let routes = self.routes(bundle, transfers)?;
+            // SAFETY: by contract of this function.
+            unsafe { self.ask_by(bundle, transfers, &routes) }
+        });
+        self.noted(asked)
     }
 
-    unsafe fn hear(&self, link: &mut Link, transfers: Transfers<'_>) -> Result<Outcomes, Problem> {
-        let Transfers { direction, window, .. } = transfers;
-        let mut outcomes = [Ok(()); PAGES];
-        for (piece, outcome) in window.pieces().iter().zip(&mut outcomes) {
-            *outcome = match (direction, link.answer()?) {
-                (_, Answer::Refused(refusal)) => Err(Problem::Refused(refusal)),
-                (Direction::Write, Answer::Integer(_)) => Ok(()),
-                (Direction::Read, Answer::Array(items)) if items == piece.pages => {
-                    // SAFETY: by contract of this function.
-                    unsafe { Redis::take_pages(link, transfers, piece) }?
-                }
-                _ => return Err(Problem::Malformed),
-            };
-            if direction == Direction::Write {
-                link.answer()?;
-            }
-        }
-        Ok(outcomes)
+    unsafe fn hear(
+        &self,
+        bundle: &mut Bundle,
+        transfers: Transfers<'_>,
+    ) -> Result<Outcomes, Problem> {
+        // SAFETY: by contract of this function.
+        self.noted(unsafe { self.hear_all(bundle, transfers) })
     }
 
-    fn delete(&self, link: &mut Link, segment: u32, slots: Group) -> Result<(), Problem> {
-        let mut requests = link.requests();
-        requests.begin(2 + members(slots).count());
-        requests.word(b"HDEL");
-        requests.word(self.session().segment(segment).bytes());
-        members(slots).for_each(|field| requests.number(field.into()));
-        let collected = requests.len();
-        link.collected(collected);
-        link.send()?;
-        link.answer().map(drop)
+    fn delete(&self, bundle: &mut Bundle, segment: u32, slots: Group) -> Result<(), Problem> {
+        let key = self.session().segment(segment);
+        let deleted = bundle.ask(&self.nodes, &key, &|requests| {
+            requests.begin(2 + members(slots).count());
+            requests.word(b"HDEL");
+            requests.word(key.bytes());
+            members(slots).for_each(|field| requests.number(field.into()));
+        });
+        self.noted(deleted.map(drop))
     }
 
-    fn refresh(&self, link: &mut Link) -> Result<(), Problem> {
-        self.session().extend(link, self.written.members())
+    fn refresh(&self, bundle: &mut Bundle) -> Result<(), Problem> {
+        let extended = self.session().extend(bundle, &self.nodes, self.written.members());
+        self.noted(extended)
     }
 
-    fn clear(&self, link: &mut Link) -> Result<(), Problem> {
-        self.session().delete(link, self.written.members())?;
+    fn clear(&self, bundle: &mut Bundle) -> Result<(), Problem> {
+        let deleted = self.session().delete(bundle, &self.nodes, self.written.members());
+        self.noted(deleted)?;
         self.written.clear();
         Ok(())
     }
 
-    fn hold(&self, link: &mut Link) -> Result<(), Problem> {
-        self.session().hold(link, self.holder)
+    fn hold(&self, bundle: &mut Bundle) -> Result<(), Problem> {
+        self.noted(self.session().hold(bundle, &self.nodes, self.holder))
     }
 
-    fn end(&self, link: &mut Link) -> Result<(), Problem> {
-        self.session().release(link, self.holder, self.segments)
+    fn end(&self, bundle: &mut Bundle) -> Result<(), Problem> {
+        self.noted(self.session().release(bundle, &self.nodes, self.holder, self.segments))
     }
 
     fn detach(&self) {
@@ -247,8 +433,7 @@ impl Store for Redis {
     fn inherit(&self) -> Redis {
         let here = std::process::id();
         Redis {
-            endpoint: self.endpoint.clone(),
-            login: self.login.clone(),
+            nodes: self.nodes.inherit(),
             session: AtomicU64::new(self.session().0),
             holder: Session::new().map_or(here.into(), |Session(holder)| holder),
             written: self.written.clone(),

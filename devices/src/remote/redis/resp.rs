@@ -8,6 +8,7 @@
 
 use crate::remote::verdict::Refusal;
 use std::fmt::{self, Write};
+use std::net::IpAddr;
 
 /// The longest line of an answer. Longer ones are no answers.
 const LINE_MAX: usize = 1024;
@@ -72,12 +73,47 @@ pub(super) fn refusal(text: &[u8]) -> Refusal {
         b"OOM" => Refusal::Full,
         // It is starting, or runs a script, or is not the master at present.
         b"LOADING" | b"BUSY" | b"TRYAGAIN" | b"MASTERDOWN" | b"READONLY" => Refusal::Busy,
+        // A slot has no master; or it is elsewhere, and the server does not say where.
+        b"CLUSTERDOWN" | b"MOVED" | b"ASK" => Refusal::Busy,
         b"NOAUTH" | b"WRONGPASS" | b"NOPERM" => Refusal::Denied,
         // A password that is wrong, before version 6; or where none is set.
         b"ERR" if text.starts_with(b"ERR invalid password") => Refusal::Denied,
         b"ERR" if text.starts_with(b"ERR AUTH") => Refusal::Denied,
         _ => Refusal::Other,
     }
+}
+
+/// A server of a cluster that has a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Redirection {
+    /// `None`: the host that answered.
+    pub(super) host: Option<IpAddr>,
+    pub(super) port: u16,
+    pub(super) tenure: Tenure,
+}
+
+/// Since when a server has a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tenure {
+    /// All keys of the hash slot are there.
+    Whole,
+    /// The hash slot is on its way there. Each request says by ASKING that it knows that.
+    Partial,
+}
+
+/// Reads `MOVED SLOT HOST:PORT` and `ASK SLOT HOST:PORT`. `None`: another error, or a host that is
+/// given by a name.
+pub(super) fn redirection(text: &[u8]) -> Option<Redirection> {
+    let mut words = std::str::from_utf8(text).ok()?.split(' ');
+    let tenure = match words.next()? {
+        "MOVED" => Tenure::Whole,
+        "ASK" => Tenure::Partial,
+        _ => return None,
+    };
+    let (host, port) = words.nth(1)?.rsplit_once(':')?;
+    let host = if host.is_empty() { None } else { Some(host.parse().ok()?) };
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    Some(Redirection { host, port, tenure })
 }
 
 /// Requests, one after the other, in memory that must have room for them.
@@ -100,6 +136,12 @@ impl<'a> Requests<'a> {
     /// Begins a request of so many words.
     pub(super) fn begin(&mut self, words: usize) {
         self.line(format_args!("*{words}"));
+    }
+
+    /// Adds a request of these words.
+    pub(super) fn words(&mut self, words: &[&[u8]]) {
+        self.begin(words.len());
+        words.iter().for_each(|word| self.word(word));
     }
 
     /// Adds a word.

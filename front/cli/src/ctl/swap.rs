@@ -36,11 +36,13 @@ fn names(text: &str, device: &Spec) -> bool {
     let path = match device {
         Spec::Dir { path, .. }
         | Spec::File { path, .. }
-        | Spec::Redis { server: Server::Unix { path }, .. }
         | Spec::Nbd { server: Server::Unix { path }, .. } => Some(path),
+        Spec::Redis { servers, .. } => match &servers[..] {
+            [Server::Unix { path }] => Some(path),
+            _ => None,
+        },
         Spec::Ram { .. }
         | Spec::Zram { .. }
-        | Spec::Redis { .. }
         | Spec::Nbd { .. }
         | Spec::Replicate { .. }
         | Spec::Tier { .. }

@@ -1,0 +1,80 @@
+//! The state of a cluster as one of its servers describes it (`CLUSTER NODES`).
+//!
+//! ```text
+//! ID HOST:PORT@BUS[,NAME] FLAGS MASTER PING PONG EPOCH LINK [SLOT | FIRST-LAST | [MOVING]]...
+//! ```
+//! Nothing here talks to a server.
+
+use crate::remote::redis::keys::HASH_SLOTS;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+/// A server that has hash slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Master {
+    /// `None`: the host that was asked.
+    pub(super) host: Option<IpAddr>,
+    pub(super) port: u16,
+    /// Hash slots.
+    pub(super) slots: Vec<RangeInclusive<usize>>,
+    /// How many replicas it has that are not taken for dead.
+    pub(super) replicas: usize,
+}
+
+/// A line.
+struct Line<'a> {
+    id: &'a str,
+    address: &'a str,
+    flags: &'a str,
+    master: &'a str,
+    slots: Vec<&'a str>,
+}
+
+impl Line<'_> {
+    fn read(text: &str) -> Option<Line<'_>> {
+        let mut words = text.split_ascii_whitespace();
+        let [id, address, flags, master] =
+            [words.next()?, words.next()?, words.next()?, words.next()?];
+        // Times, the epoch, and the state of the servers' connection.
+        let slots = words.skip(4).collect();
+        Some(Line { id, address, flags, master, slots })
+    }
+
+    fn has(&self, flag: &str) -> bool {
+        self.flags.split(',').any(|given| given == flag)
+    }
+
+    fn is_replica_of(&self, master: &str) -> bool {
+        let is_dead = ["fail", "fail?", "noaddr", "handshake"].iter().any(|flag| self.has(flag));
+        self.has("slave") && self.master == master && !is_dead
+    }
+
+    /// The server, if clients can reach it.
+    fn master(&self, lines: &[Line<'_>]) -> Option<Master> {
+        let (host, port) = self.address.split(['@', ',']).next()?.rsplit_once(':')?;
+        let host = if host.is_empty() { None } else { Some(host.parse().ok()?) };
+        let port = port.parse().ok().filter(|port| *port != 0)?;
+        let replicas = lines.iter().filter(|line| line.is_replica_of(self.id)).count();
+        let slots = self.slots.iter().filter_map(|text| range(text)).collect();
+        Some(Master { host, port, slots, replicas })
+    }
+}
+
+/// SLOT or FIRST-LAST; `None`: a slot on its way, or nonsense.
+fn range(text: &str) -> Option<RangeInclusive<usize>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (last < HASH_SLOTS).then_some(first..=last)
+}
+
+/// The masters of a description that have hash slots.
+pub(super) fn masters(text: &str) -> Vec<Master> {
+    let lines: Vec<Line<'_>> = text.lines().filter_map(Line::read).collect();
+    let masters = lines.iter().filter(|line| line.has("master"));
+    let masters = masters.filter_map(|line| line.master(&lines));
+    masters.filter(|master| !master.slots.is_empty()).collect()
+}
+
+#[cfg(test)]
+#[path = "cluster_fuzz.rs"]
+mod fuzz;

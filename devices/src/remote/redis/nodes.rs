@@ -1,0 +1,238 @@
+//! Which server has which key: one, each of several, or the masters of a cluster.
+//!
+//! ```text
+//! Nodes  |- servers   all that the user or the cluster has named: an index never changes
+//!        |- layout    Spread: segments in turn. Cluster: by hash slots
+//!        \- doubted   a server did not answer, or another one has the key: ask the cluster anew
+//! ```
+//! Locks: that of `known`, for moments. A forked child where a thread had it that does not exist
+//! there begins with the servers that the user named.
+
+use crate::remote::endpoint::Endpoint;
+use crate::remote::login::Login;
+use crate::remote::redis::cluster::Master;
+use crate::remote::redis::keys::{HASH_SLOTS, Key};
+use crate::remote::redis::resp::{Redirection, Tenure};
+use crate::remote::verdict::{Problem, Refusal};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+/// How long writes do not wait for replicas that did not have one in time.
+const ALONE: Duration = Duration::from_secs(5);
+/// How long a server of a cluster may take for an answer.
+const CLUSTER_DEADLINE: Duration = Duration::from_secs(1);
+/// No server.
+const NONE: u16 = u16::MAX;
+
+/// A server that a request is made to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    /// Its index.
+    pub(super) server: usize,
+    pub(super) tenure: Tenure,
+}
+
+/// Where the keys are.
+pub(super) enum Layout {
+    /// The first so many servers have the segments in turn.
+    Spread(usize),
+    Cluster(Owners),
+}
+
+/// The masters of a cluster.
+pub(super) struct Owners {
+    /// The server of each hash slot, or `NONE`.
+    of: Vec<u16>,
+    /// By server.
+    copies: Vec<Copies>,
+}
+
+/// Replicas of a server, which fill themselves.
+#[derive(Default)]
+struct Copies {
+    count: usize,
+    /// Milliseconds from `Nodes::base`: until then writes do not wait for them.
+    alone_until: AtomicU64,
+}
+
+/// What the servers are to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Apart,
+    Cluster,
+}
+
+/// The servers of a device.
+pub(super) struct Nodes {
+    pub(super) login: Login,
+    kind: Kind,
+    /// Those of the user.
+    named: Arc<[Endpoint]>,
+    known: RwLock<Known>,
+    doubted: AtomicBool,
+    base: Instant,
+}
+
+struct Known {
+    servers: Vec<Arc<Endpoint>>,
+    layout: Arc<Layout>,
+}
+
+impl Owners {
+    fn none() -> Owners {
+        Owners { of: vec![NONE; HASH_SLOTS], copies: Vec::new() }
+    }
+}
+
+impl Layout {
+    /// The server that has a key.
+    pub(super) fn owner(&self, key: &Key) -> Result<Route, Problem> {
+        let server = match self {
+            Layout::Spread(servers) => key.segment as usize % servers,
+            Layout::Cluster(owners) => match owners.of[key.hash_slot()] {
+                NONE => return Err(Problem::Refused(Refusal::Busy)),
+                server => server.into(),
+            },
+        };
+        Ok(Route { server, tenure: Tenure::Whole })
+    }
+
+    /// The servers that have keys.
+    pub(super) fn owners(&self) -> Vec<usize> {
+        match self {
+            Layout::Spread(servers) => (0..*servers).collect(),
+            Layout::Cluster(owners) => {
+                let servers: BTreeSet<u16> = owners.of.iter().copied().collect();
+                servers.into_iter().filter(|server| *server != NONE).map(usize::from).collect()
+            }
+        }
+    }
+
+    /// The replicas of a server, if it has some.
+    fn copies(&self, server: usize) -> Option<&Copies> {
+        match self {
+            Layout::Spread(_) => None,
+            Layout::Cluster(owners) => owners.copies.get(server).filter(|copies| copies.count > 0),
+        }
+    }
+}
+
+impl Nodes {
+    pub(super) fn new(named: Arc<[Endpoint]>, login: Login, kind: Kind) -> Nodes {
+        let layout = match kind {
+            Kind::Apart => Layout::Spread(named.len()),
+            Kind::Cluster => Layout::Cluster(Owners::none()),
+        };
+        let servers = named.iter().cloned().map(Arc::new).collect();
+        let known = RwLock::new(Known { servers, layout: Arc::new(layout) });
+        let doubted = AtomicBool::new(true);
+        Nodes { login, kind, named, known, doubted, base: Instant::now() }
+    }
+
+    /// Those of a forked child.
+    pub(super) fn inherit(&self) -> Nodes {
+        let nodes = Nodes::new(self.named.clone(), self.login.clone(), self.kind);
+        if let Ok(known) = self.known.try_read() {
+            let (servers, layout) = (known.servers.clone(), known.layout.clone());
+            *nodes.write() = Known { servers, layout };
+        }
+        nodes
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn layout(&self) -> Arc<Layout> {
+        self.read().layout.clone()
+    }
+
+    pub(super) fn server(&self, index: usize) -> Arc<Endpoint> {
+        self.read().servers[index].clone()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.read().servers.len()
+    }
+
+    /// How long an answer may take. A cluster may have another server for it by then.
+    pub(super) fn deadline(&self, most: Duration) -> Duration {
+        match self.kind {
+            Kind::Apart => most,
+            Kind::Cluster => most.min(CLUSTER_DEADLINE),
+        }
+    }
+
+    /// Something speaks against the layout.
+    pub(super) fn doubt(&self) {
+        self.doubted.store(true, SeqCst);
+    }
+
+    /// Whether the layout is to be asked for. The caller does, and doubts again if that fails.
+    pub(super) fn take_doubt(&self) -> bool {
+        self.kind == Kind::Cluster && self.doubted.swap(false, SeqCst)
+    }
+
+    /// Where `from` says that a key is.
+    pub(super) fn follow(&self, from: usize, to: Redirection) -> Route {
+        if to.tenure == Tenure::Whole {
+            self.doubt();
+        }
+        Route { server: self.index(from, to.host, to.port), tenure: to.tenure }
+    }
+
+    /// Takes over what the server `from` says of its cluster.
+    pub(super) fn adopt(&self, from: usize, masters: &[Master]) {
+        let mut owners = Owners::none();
+        for master in masters {
+            let server = self.index(from, master.host, master.port);
+            let slots = master.slots.iter().cloned().flatten();
+            slots.for_each(|slot| owners.of[slot] = server as u16);
+            let servers = owners.copies.len().max(server + 1);
+            owners.copies.resize_with(servers, Copies::default);
+            owners.copies[server].count = master.replicas;
+        }
+        self.write().layout = Arc::new(Layout::Cluster(owners));
+    }
+
+    /// The index of a server, which is a new one if it was not known.
+    fn index(&self, from: usize, host: Option<IpAddr>, port: u16) -> usize {
+        let from = self.server(from);
+        let server = from.server.sibling(host, port);
+        let servers = &mut self.write().servers;
+        let found = servers.iter().position(|known| known.server == server);
+        found.unwrap_or_else(|| {
+            servers.push(Arc::new(Endpoint { server, tls: from.tls.clone() }));
+            assert!(servers.len() < usize::from(NONE), "fewer servers than numbers for them");
+            servers.len() - 1
+        })
+    }
+
+    /// Whether a write waits until a replica has it, too.
+    pub(super) fn awaits_copy(&self, layout: &Layout, server: usize) -> bool {
+        let copies = layout.copies(server);
+        copies.is_some_and(|copies| self.now() >= copies.alone_until.load(Relaxed))
+    }
+
+    /// No replica had a write in time: the next ones do not wait for a while.
+    pub(super) fn no_copy(&self, layout: &Layout, server: usize) {
+        if let Some(copies) = layout.copies(server) {
+            copies.alone_until.store(self.now() + ALONE.as_millis() as u64, Relaxed);
+        }
+        self.doubt();
+    }
+
+    fn now(&self) -> u64 {
+        self.base.elapsed().as_millis() as u64
+    }
+}

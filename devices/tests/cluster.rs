@@ -1,0 +1,154 @@
+//! Swap on several real redis-servers: apart, and as a cluster whose keys move and whose masters
+//! die.
+
+mod common;
+
+use common::Frames;
+use common::check::{
+    SIZE, SLOTS, TIME_LIMIT, await_that, fill, read_on_in_a_child, read_run, use_by_threads,
+};
+use common::redis_cluster::Servers;
+use highwater_devices::{Device, OpenOptions, Reason, RemoteOptions, Spec, open_with};
+use highwater_platform::IoError;
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn open(places: &str, patience: Duration) -> Result<Box<dyn Device>, Reason> {
+    let spec = Spec::parse(&format!("redis:{places}:{}", SIZE.0)).unwrap();
+    let remote = RemoteOptions { patience, ..RemoteOptions::default() };
+    let options = OpenOptions { remote, ..OpenOptions::default() };
+    open_with(&spec, &options).map_err(|error| error.reason)
+}
+
+/// The key of the pages of slot 0.
+fn first_segment(servers: &Servers) -> String {
+    servers.keys().into_iter().find(|key| key.ends_with(":0")).expect("pages were written")
+}
+
+fn expect_pages(device: &dyn Device, frames: &Frames) {
+    (0..SLOTS).step_by(16).for_each(|run| assert_eq!(read_run(device, frames, run), Ok(())));
+}
+
+#[test]
+fn segments_are_spread_over_servers_and_over_the_masters_of_a_cluster() {
+    for servers in [Servers::apart(2), Servers::cluster(3, 0)] {
+        let Some(servers) = servers else { return };
+        let device = open(&servers.places(), TIME_LIMIT).unwrap();
+        let keeper = device.thread().map(thread::spawn).expect("a keeper");
+        let drop_connections = || {
+            servers.masters().iter().for_each(|node| drop(node.ask("client kill type normal")));
+        };
+        use_by_threads(&*device, 100, drop_connections);
+        // Of each of the four segments, and of the holders.
+        assert_eq!(servers.keys().len(), 5);
+        let loads = servers.masters().iter().map(|node| node.ask("dbsize")).collect::<Vec<_>>();
+        assert!(loads.iter().filter(|keys| *keys != "0").count() > 1, "{loads:?}");
+        device.discard(0, SLOTS);
+        await_that("pages are deleted", || servers.keys().len() == 1);
+        drop(device);
+        keeper.join().unwrap();
+        assert_eq!(servers.keys(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_cluster_is_found_by_one_of_its_servers() {
+    let Some(servers) = Servers::cluster(3, 0) else { return };
+    let place = |index| format!("127.0.0.1:{}", servers.node(index).port);
+    for places in [place(2), format!("127.0.0.1:1,{}", place(1))] {
+        let device = open(&places, TIME_LIMIT).unwrap();
+        let frames = Frames::new(SLOTS);
+        fill(&*device, &frames, SLOTS).unwrap();
+        expect_pages(&*device, &frames);
+        assert_eq!(servers.keys().len(), 5);
+        drop(device);
+        assert_eq!(servers.keys(), Vec::<String>::new());
+    }
+    let gone = Err(Reason::Unreachable { errno: libc::ECONNREFUSED });
+    assert_eq!(open("127.0.0.1:1", TIME_LIMIT).map(drop), gone);
+    servers.node(1).ask("config set maxmemory-policy allkeys-lru");
+    servers.node(1).ask("config set maxmemory 100mb");
+    assert_eq!(open(&place(0), TIME_LIMIT).map(drop), Err(Reason::Evicts));
+}
+
+#[test]
+fn pages_are_found_while_their_keys_move() {
+    let Some(servers) = Servers::cluster(3, 0) else { return };
+    let device = open(&servers.places(), TIME_LIMIT).unwrap();
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, SLOTS).unwrap();
+    let key = first_segment(&servers);
+    for _ in 0..3 {
+        let moving = servers.begin_to_move(&key);
+        expect_pages(&*device, &frames);
+        fill(&*device, &frames, 64).unwrap();
+        use_by_threads(&*device, 20, || ());
+        fill(&*device, &frames, SLOTS).unwrap();
+        moving.end();
+        expect_pages(&*device, &frames);
+        fill(&*device, &frames, 64).unwrap();
+        expect_pages(&*device, &frames);
+    }
+    drop(device);
+    assert_eq!(servers.keys(), Vec::<String>::new());
+}
+
+#[test]
+fn a_replica_has_the_pages_of_a_master_that_dies_or_stops() {
+    for signal in [libc::SIGKILL, libc::SIGSTOP] {
+        let Some(servers) = Servers::cluster(3, 1) else { return };
+        let device = open(&servers.places(), TIME_LIMIT).unwrap();
+        let frames = Frames::new(SLOTS);
+        fill(&*device, &frames, SLOTS).unwrap();
+        let key = first_segment(&servers);
+        servers.owner(&key).signal(signal);
+        let began = Instant::now();
+        assert_eq!(read_run(&*device, &frames, 0), Ok(()));
+        println!("signal {signal}: {:?} until a replica had taken over", began.elapsed());
+        expect_pages(&*device, &frames);
+        use_by_threads(&*device, 50, || ());
+        fill(&*device, &frames, SLOTS).unwrap();
+        expect_pages(&*device, &frames);
+    }
+}
+
+#[test]
+fn the_pages_of_a_server_that_dies_alone_are_an_error_and_others_are_there() {
+    let patience = Duration::from_millis(400);
+    for servers in [Servers::apart(2), Servers::cluster(3, 0)] {
+        let Some(servers) = servers else { return };
+        let device = open(&servers.places(), patience).unwrap();
+        let frames = Frames::new(SLOTS);
+        fill(&*device, &frames, SLOTS).unwrap();
+        let key = first_segment(&servers);
+        for node in servers.masters() {
+            node.ask("config set cluster-require-full-coverage no");
+        }
+        servers.owner(&key).signal(libc::SIGKILL);
+        let gone = Err(IoError::Failed(libc::ECONNREFUSED));
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                let began = Instant::now();
+                let read = read_run(&*device, &frames, 0);
+                (read, began.elapsed())
+            });
+            let frames = Frames::new(SLOTS);
+            // Answers of others do not prolong the patience.
+            while !reading.is_finished() {
+                let others = (512..SLOTS).step_by(512).map(|run| read_run(&*device, &frames, run));
+                assert!(others.filter(Result::is_ok).count() > 0);
+            }
+            let (read, lasted) = reading.join().unwrap();
+            assert!(read == gone || read == Err(IoError::Failed(libc::EBUSY)), "{read:?}");
+            assert!((patience..3 * patience).contains(&lasted), "{lasted:?}");
+        });
+    }
+}
+
+#[test]
+fn a_forked_child_reads_from_a_cluster_after_its_parent_has_ended() {
+    let Some(servers) = Servers::cluster(3, 0) else { return };
+    let device = open(&servers.places(), TIME_LIMIT).unwrap();
+    read_on_in_a_child(device, || servers.keys().len() == 2);
+    await_that("keys are deleted", || servers.keys().is_empty());
+}
