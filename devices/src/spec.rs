@@ -1,7 +1,7 @@
 //! Specifications of devices: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
-//! `dir:PATH:SIZE`, `redis:HOST:PORT:SIZE`, `rediss:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`,
-//! `nbd:HOST:PORT[/EXPORT]:SIZE`, `nbds:HOST:PORT[/EXPORT]:SIZE`, `nbd+unix:PATH[:/EXPORT]:SIZE`,
-//! `replicate:A+B`, `tier:FAST+SLOW`; for tests also `flaky:FAULTS+SPEC`.
+//! `dir:PATH:SIZE`, `redis:HOST:PORT[,HOST:PORT...]:SIZE`, `rediss:` by TLS,
+//! `redis+unix:PATH:SIZE`, `nbd:HOST:PORT[/EXPORT]:SIZE`, `nbds:HOST:PORT[/EXPORT]:SIZE`,
+//! `nbd+unix:PATH[:/EXPORT]:SIZE`, `replicate:A+B`, `tier:FAST+SLOW`; for tests also `flaky:FAULTS+SPEC`.
 
 use crate::flaky::FaultPlan;
 use crate::remote::{EXPORT_MAX, NBD_SIZE_MIN, Server};
@@ -22,7 +22,7 @@ const SEPARATOR: char = ';';
 /// Slots of a `zram:` device for each page of its size.
 const ZRAM_SLOTS_PER_PAGE: u32 = 3;
 const KINDS: &str = "ram:SIZE, zram:SIZE[:lz4|zstd], file:PATH:SIZE, dir:PATH:SIZE, \
-                     redis:HOST:PORT:SIZE, redis+unix:PATH:SIZE, \
+                     redis:HOST:PORT[,HOST:PORT...]:SIZE, redis+unix:PATH:SIZE, \
                      nbd:HOST:PORT[/EXPORT]:SIZE, nbd+unix:PATH[:/EXPORT]:SIZE, \
                      rediss: and nbds: by TLS, \
                      replicate:A+B, tier:FAST+SLOW";
@@ -134,12 +134,12 @@ impl Algorithm {
 
 impl Spec {
     /// Reads `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`, `dir:PATH:SIZE`,
-    /// `redis:HOST:PORT:SIZE`, `redis+unix:PATH:SIZE`, `nbd:HOST:PORT[/EXPORT]:SIZE`,
-    /// `nbd+unix:PATH[:/EXPORT]:SIZE`, `replicate:A+B` of two of these but the first two, or
-    /// `tier:FAST+SLOW` of one of the first two and one of the others. `rediss:` and `nbds:` are
-    /// by TLS, and may have `NAME=HOST:PORT` where the certificate is for NAME. SIZE is a number
-    /// with a binary unit (64M, 1.5G, 1GiB) and is cut to whole pages; PATH may contain ':' but no
-    /// ';', and that of NBD no ":/".
+    /// `redis:HOST:PORT[,HOST:PORT...]:SIZE`, `redis+unix:PATH:SIZE`,
+    /// `nbd:HOST:PORT[/EXPORT]:SIZE`, `nbd+unix:PATH[:/EXPORT]:SIZE`, `replicate:A+B` of two of
+    /// these but the first two, or `tier:FAST+SLOW` of one of the first two and one of the others.
+    /// `rediss:` and `nbds:` are by TLS, and may have `NAME=HOST:PORT` where the certificate is for
+    /// NAME. SIZE is a number with a binary unit (64M, 1.5G, 1GiB) and is cut to whole pages; PATH
+    /// may contain ':' but no ';', and that of NBD no ":/".
     ///
     /// # Errors
     /// What is wrong, in one line.

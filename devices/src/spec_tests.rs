@@ -52,16 +52,6 @@ fn kinds_and_sizes_are_read() {
         ("redis:127.0.0.1:1:2M", redis("127.0.0.1", 1)),
         ("redis:[::1]:65535:2M", redis("::1", 65535)),
         (
-            "redis:a.lan:1,[::1]:2:2M",
-            Spec::Redis {
-                servers: vec![
-                    Server::Tcp { host: "a.lan".to_owned(), port: 1 },
-                    Server::Tcp { host: "::1".to_owned(), port: 2 },
-                ],
-                size: Bytes(2 << 20),
-            },
-        ),
-        (
             "rediss:a.lan:7:2M",
             Spec::Redis { servers: vec![tls("a.lan", "a.lan")], size: Bytes(2 << 20) },
         ),
@@ -197,9 +187,6 @@ fn errors_are_one_line_and_say_what_is_wrong() {
         ("redis:::1:6379:1G", "an IPv6 address is in brackets: [::1]"),
         ("redis:a/b:6379:1G", "bad host \"a/b\""),
         ("redis:host:6379:", "size missing"),
-        ("redis:host:6379,:1G", "port missing (HOST:PORT:SIZE)"),
-        ("redis:host:6379,host:6379:1G", "server host:6379 is named twice"),
-        ("nbd:host,other:10809:1G", "bad host \"host,other\""),
         ("redis:host:6379:1G:x", "bad size \"x\""),
         ("redis:me:sesame@host:6379:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
         ("tier:ram:1G+redis:sesame@host:6379:1G", "HIGHWATER_REDIS_PASSWORD_FILE"),
@@ -255,6 +242,21 @@ fn exports_that_cannot_be_named_are_refused() {
         ("nbd+unix:/run/x.sock", "size missing (PATH:SIZE)"),
         ("nbd+unix::/export:1G", "path missing (PATH[:/EXPORT]:SIZE)"),
         ("nbd:host:10809/a;b:1G", "has ';'"),
+    ] {
+        assert_refused(text, part);
+    }
+}
+
+#[test]
+fn redis_servers_are_a_list() {
+    let server = |host: &str, port| Server::Tcp { host: host.to_owned(), port };
+    let servers = vec![server("a.lan", 1), server("::1", 2)];
+    let spec = Spec::Redis { servers, size: Bytes(2 << 20) };
+    assert_eq!(Spec::parse("redis:a.lan:1,[::1]:2:2M"), Ok(spec));
+    for (text, part) in [
+        ("redis:host:6379,:1G", "port missing (HOST:PORT:SIZE)"),
+        ("redis:host:6379,host:6379:1G", "server host:6379 is named twice"),
+        ("nbd:host,other:10809:1G", "bad host \"host,other\""),
     ] {
         assert_refused(text, part);
     }

@@ -113,6 +113,36 @@ fn a_replica_has_the_pages_of_a_master_that_dies_or_stops() {
 }
 
 #[test]
+fn a_write_waits_for_a_replica_that_is_there() {
+    let Some(servers) = Servers::cluster(3, 1) else { return };
+    let device = open(&servers.places(), TIME_LIMIT).unwrap();
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, 16).unwrap();
+    let master = servers.owner(&first_segment(&servers));
+    let replicas = servers.replicas();
+    let signal = |signal| replicas.iter().for_each(|node| node.signal(signal));
+    signal(libc::SIGSTOP);
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| fill(&*device, &frames, 16));
+        thread::sleep(Duration::from_millis(200));
+        assert!(!writing.is_finished(), "the master alone has the page");
+        signal(libc::SIGCONT);
+        assert_eq!(writing.join().unwrap(), Ok(()));
+    });
+    signal(libc::SIGSTOP);
+    let began = Instant::now();
+    assert_eq!(fill(&*device, &frames, 16), Ok(()));
+    let waited = began.elapsed();
+    (0..20).for_each(|_| assert_eq!(fill(&*device, &frames, 16), Ok(())));
+    let twenty = began.elapsed() - waited;
+    assert!(waited >= Duration::from_millis(500) && twenty < 2 * waited, "{waited:?}, {twenty:?}");
+    signal(libc::SIGCONT);
+    await_that("a replica has all", || master.ask("wait 1 1000") == "1");
+    master.signal(libc::SIGKILL);
+    assert_eq!(read_run(&*device, &frames, 0), Ok(()));
+}
+
+#[test]
 fn the_pages_of_a_server_that_dies_alone_are_an_error_and_others_are_there() {
     let patience = Duration::from_millis(400);
     for servers in [Servers::apart(2), Servers::cluster(3, 0)] {

@@ -138,3 +138,23 @@ impl fmt::Display for Server {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_of_a_cluster_differ_in_address_and_have_one_name() {
+        let own = |text| Server::parse_tls(text).unwrap();
+        let socket = Server::Unix { path: "/run/redis.sock".into() };
+        let at = |text: &str| Some(text.parse().unwrap());
+        for (server, host, expected) in [
+            (own("swap.lan:7"), at("10.0.0.2"), "swap.lan=10.0.0.2:8"),
+            (own("swap.lan=[::1]:7"), None, "swap.lan=[::1]:8"),
+            (Server::parse_tcp("10.0.0.1:7").unwrap(), at("::1"), "[::1]:8"),
+            (socket, None, "127.0.0.1:8"),
+        ] {
+            assert_eq!(server.sibling(host, 8).to_string(), expected);
+        }
+    }
+}

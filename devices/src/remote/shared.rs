@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// The first pause before a request is repeated, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// How long freed pages are deleted before the server hears again that others are in use.
 const PASS_MAX: Duration = Duration::from_secs(1);
 /// The device's process ends.
@@ -73,8 +73,8 @@ impl<S: Store> Shared<S> {
         S::deadline(self.patience(self.standing()))
     }
 
-    /// Decides about a request that was made at `asked`, and at `first` for the first time. A server
-    /// that is not waited for any more is lost, if another device has its pages.
+    /// Decides about a request that was made at `asked`, and at `first` for the first time. A
+    /// server that is not waited for any more is lost, if another device has its pages.
     pub(super) fn decide(&self, problem: Problem, first: Instant, asked: Instant) -> Verdict {
         let silent = match problem.may_pass() {
             // Of several servers others may answer.

@@ -1,13 +1,18 @@
-//! Real redis-servers on ports of this machine: apart, or as a cluster.
+//! Real redis-servers on ports of this machine: apart, or as a cluster. The tests of programs use
+//! them, too.
 
-use super::check::await_that;
 use highwater_platform::testing::skip_or_fail;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long a server of a cluster is silent before the others take it for dead, in milliseconds.
 pub(crate) const NODE_TIMEOUT: &str = "300";
+
+/// Far above what any step takes.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Servers; killed when dropped.
 pub(crate) struct Servers {
@@ -38,12 +43,15 @@ impl Servers {
         create.args(servers.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)));
         let created = create.output().expect("redis-cli");
         assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
-        let is_whole = |node: &Node| node.ask("cluster info").contains("cluster_state:ok");
-        await_that("a cluster", || {
-            servers.nodes.iter().all(is_whole)
-                && servers.nodes[0].ask("cluster nodes").matches(" slave ").count()
-                    == masters * replicas
-        });
+        let is_whole = |node: &Node| {
+            let replication = node.ask("info replication");
+            node.ask("cluster info").contains("cluster_state:ok")
+                && match replication.contains("role:master") {
+                    true => replication.contains(&format!("connected_slaves:{replicas}")),
+                    false => replication.contains("master_link_status:up"),
+                }
+        };
+        await_state("a cluster", || servers.nodes.iter().all(is_whole));
         Some(servers)
     }
 
@@ -63,6 +71,11 @@ impl Servers {
     pub(crate) fn masters(&self) -> Vec<&Node> {
         let is_master = |node: &&Node| node.ask("role").starts_with("master");
         self.nodes.iter().filter(is_master).collect()
+    }
+
+    /// Those that have a copy of another one's keys.
+    pub(crate) fn replicas(&self) -> Vec<&Node> {
+        self.nodes.iter().filter(|node| node.ask("role").starts_with("slave")).collect()
     }
 
     /// The master that has a key.
@@ -128,7 +141,7 @@ impl Node {
             return None;
         };
         let node = Node { process, port };
-        await_that("redis-server answers", || node.ask("ping") == "PONG");
+        await_state("redis-server answers", || node.ask("ping") == "PONG");
         Some(node)
     }
 
@@ -166,4 +179,12 @@ impl Drop for Node {
 fn free_ports() -> [u16; 2] {
     let sockets = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     sockets.map(|socket| socket.local_addr().unwrap().port())
+}
+
+fn await_state(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < TIME_LIMIT, "{what}: not within {TIME_LIMIT:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -117,7 +117,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SIZE")]
     memory_max: Option<String>,
     /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE, zram:SIZE[:lz4|zstd],
-    /// redis:HOST:PORT:SIZE, redis+unix:PATH:SIZE, nbd:HOST:PORT[/EXPORT]:SIZE,
+    /// redis:HOST:PORT[,HOST:PORT...]:SIZE, redis+unix:PATH:SIZE, nbd:HOST:PORT[/EXPORT]:SIZE,
     /// nbd+unix:PATH[:/EXPORT]:SIZE, rediss: and nbds: for the same by TLS, replicate:A+B, which
     /// keeps all pages on two of these but ram: and zram:, or tier:FAST+SLOW, such as
     /// tier:zram:1G+dir:/var/tmp:8G, where cold pages move on from the fast device to the slow one.

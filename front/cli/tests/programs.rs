@@ -16,6 +16,9 @@ mod inputs;
 mod lines;
 #[path = "programs/place.rs"]
 mod place;
+#[path = "../../../devices/tests/common/redis_cluster.rs"]
+#[allow(dead_code, reason = "the tests of devices use more of it")]
+mod redis_cluster;
 #[path = "programs/report.rs"]
 mod report;
 #[path = "programs/run.rs"]
@@ -27,6 +30,8 @@ mod terminal;
 
 #[path = "programs/calls.rs"]
 mod calls;
+#[path = "programs/cluster.rs"]
+mod cluster;
 #[path = "programs/ctl.rs"]
 mod ctl;
 #[path = "programs/devices.rs"]

@@ -139,7 +139,7 @@ fn sort_goes_on_without_a_server_that_dies_in_mid_run() {
 }
 
 /// Lets a program go on, and signals a server after a while.
-fn go_on(waiting: Waiting, signal: impl FnOnce() + Send) -> Ended {
+pub(crate) fn go_on(waiting: Waiting, signal: impl FnOnce() + Send) -> Ended {
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(A_WHILE);
@@ -150,7 +150,7 @@ fn go_on(waiting: Waiting, signal: impl FnOnce() + Send) -> Ended {
 }
 
 /// The sum and the stall that the program prints.
-fn printed(output: &str) -> (&str, Duration) {
+pub(crate) fn printed(output: &str) -> (&str, Duration) {
     let (sum, stall) = output.trim_end().split_once('\n').expect("two lines");
     (sum, Duration::from_micros(stall.parse().unwrap()))
 }
