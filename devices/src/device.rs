@@ -11,6 +11,7 @@ use crate::tiering::Tiering;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError};
 use highwater_units::{Bytes, PAGE_SIZE};
 use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Duration;
 
 /// A swap device of this process.
 ///
@@ -76,6 +77,26 @@ pub trait Device: Send + Sync {
     /// Whether [`Device::finish`] would return without waiting.
     fn is_over(&self, started: &Started) -> bool {
         self.inner().is_none_or(|inner| inner.is_over(started))
+    }
+
+    /// Whether [`Device::await_over`] waits no longer than it is told, and [`Device::cancel`] works.
+    fn can_cancel(&self) -> bool {
+        self.inner().is_some_and(|inner| inner.can_cancel())
+    }
+
+    /// Waits for a batch that was started, for `most`; returns whether [`Device::finish`] would
+    /// return without waiting.
+    fn await_over(&self, started: &Started, most: Duration) -> bool {
+        match self.inner() {
+            Some(inner) => inner.await_over(started, most),
+            None => self.is_over(started),
+        }
+    }
+
+    /// Ends a batch of reads that was started, in place of [`Device::finish`]: its frames are not
+    /// touched any more, and no `result` is set.
+    fn cancel(&self, started: Started) {
+        self.inner().expect("a device that can cancel").cancel(started);
     }
 
     /// Waits for a batch that this thread started and sets every `result`. Each started batch must

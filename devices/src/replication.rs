@@ -11,6 +11,8 @@ pub struct Replication {
     pub single_writes: u64,
     /// Reads that failed, and were made again from the other replica.
     pub second_reads: u64,
+    /// Reads that took long, and were asked of the other replica, too.
+    pub hedged_reads: u64,
 }
 
 /// A replica that is not used any more.
@@ -28,6 +30,7 @@ impl Sum for Replication {
             lost: sum.lost + device.lost,
             single_writes: sum.single_writes + device.single_writes,
             second_reads: sum.second_reads + device.second_reads,
+            hedged_reads: sum.hedged_reads + device.hedged_reads,
         })
     }
 }

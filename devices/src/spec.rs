@@ -1,7 +1,8 @@
 //! Specifications of devices: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
 //! `dir:PATH:SIZE`, `redis:HOST:PORT[,HOST:PORT...]:SIZE`, `rediss:` by TLS,
 //! `redis+unix:PATH:SIZE`, `nbd:HOST:PORT[/EXPORT]:SIZE`, `nbds:HOST:PORT[/EXPORT]:SIZE`,
-//! `nbd+unix:PATH[:/EXPORT]:SIZE`, `replicate:A+B`, `tier:FAST+SLOW`; for tests also `flaky:FAULTS+SPEC`.
+//! `nbd+unix:PATH[:/EXPORT]:SIZE`, `replicate:A+B`, `tier:FAST+SLOW`; for tests also
+//! `flaky:FAULTS+SPEC`.
 
 use crate::flaky::FaultPlan;
 use crate::remote::{EXPORT_MAX, NBD_SIZE_MIN, Server};

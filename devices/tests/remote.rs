@@ -161,6 +161,28 @@ fn threads_go_on_without_a_server_that_dies_or_stops() {
     }
 }
 
+#[test]
+fn a_server_that_stops_for_a_moment_delays_no_read() {
+    let Some((servers, device)) = replicas() else { return };
+    let frames = Frames::new(SLOTS);
+    fill(&*device, &frames, SLOTS).unwrap();
+    for stopped in [0, 1, 0, 1] {
+        servers[stopped].signal(libc::SIGSTOP);
+        let took = (0..SLOTS).step_by(16).map(|run| {
+            let began = Instant::now();
+            assert_eq!(read_run(&*device, &frames, run), Ok(()));
+            began.elapsed()
+        });
+        let longest = took.max().unwrap();
+        servers[stopped].signal(libc::SIGCONT);
+        println!("{stopped} stops: a read took {longest:?} at most");
+        assert!(longest < Duration::from_millis(400), "{longest:?}");
+        assert_eq!(fill(&*device, &frames, SLOTS), Ok(()));
+    }
+    let found = device.replication().unwrap();
+    assert!(found.hedged_reads > 0 && found.lost == 0 && found.single_writes == 0, "{found:?}");
+}
+
 /// Replicas with pages, the first of which stopped, was given up, and goes on.
 fn first_given_up() -> Option<([Server; 2], Box<dyn Device>, Frames)> {
     let (servers, device) = replicas()?;

@@ -232,11 +232,23 @@ impl<S: Store> Device for Remote<S> {
     }
 
     fn is_over(&self, started: &Started) -> bool {
+        self.await_over(started, Duration::ZERO)
+    }
+
+    fn can_cancel(&self) -> bool {
+        true
+    }
+
+    fn await_over(&self, started: &Started, most: Duration) -> bool {
         let mut held = self.shared.links.back(started.index);
-        let over = held.open().is_none_or(|link| link.is_readable());
+        let over = held.open().is_none_or(|link| link.await_readable(most));
         // The batch is still in flight.
         let _ = held.leave();
         over
+    }
+
+    fn cancel(&self, started: Started) {
+        self.shared.links.back(started.index).hang_up();
     }
 
     unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {

@@ -92,13 +92,15 @@ impl Socket {
         }
     }
 
-    /// Whether [`Socket::receive`] would return at once.
-    pub(super) fn is_readable(&self) -> bool {
+    /// Waits for `most`; returns whether [`Socket::receive`] would return at once.
+    pub(super) fn await_readable(&self, most: Duration) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let fd = self.fd.as_fd();
         let mut polled = [PollFd::new(&fd, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        !matches!(poll(&mut polled, Some(&now)), Ok(0))
+        let most =
+            Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
+        // A signal ends the wait early.
+        !matches!(poll(&mut polled, Some(&most)), Ok(0) | Err(Errno::INTR))
     }
 
     fn in_time(&self, began: Instant) -> Result<(), i32> {

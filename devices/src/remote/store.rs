@@ -39,8 +39,8 @@ pub(super) trait Connection: Send {
     /// Sets how long an answer may take.
     fn set_deadline(&mut self, deadline: Duration) -> Result<(), Problem>;
 
-    /// Whether an answer has begun to come.
-    fn is_readable(&self) -> bool;
+    /// Waits for `most` for an answer to begin; returns whether it has.
+    fn await_readable(&self, most: Duration) -> bool;
 
     /// Tells the server that nothing follows.
     fn disconnect(&mut self) {}

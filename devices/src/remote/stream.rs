@@ -107,11 +107,11 @@ impl Stream {
         self.take(&mut bytes).map(|()| bytes)
     }
 
-    /// Whether [`Stream::take`] would find a byte.
-    pub(super) fn is_readable(&self) -> bool {
+    /// Waits for `most`; returns whether [`Stream::take`] would find a byte.
+    pub(super) fn await_readable(&self, most: Duration) -> bool {
         !self.waiting().is_empty()
             || self.session.as_ref().is_some_and(|session| session.has_waiting())
-            || self.socket.is_readable()
+            || self.socket.await_readable(most)
     }
 
     /// Receives more, at the end of what waits. That is less than a line, or nothing.

@@ -3,6 +3,7 @@
 use crate::remote::LOST;
 use highwater_platform::IoError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// One of so many reads goes to the slower replica, to see whether it still is that.
 const PROBE: u64 = 128;
@@ -10,6 +11,16 @@ const PROBE: u64 = 128;
 const WEIGHT: u64 = 8;
 /// A failed read counts as one that takes so long.
 pub(super) const FAILED_NANOS: u64 = 100_000_000;
+
+/// A read that takes so many times as long as the average is asked of the other replica, too, within
+/// these bounds. A connection is given up for it: it must be rare.
+const HEDGE_PACES: u64 = 16;
+const HEDGE_MIN: Duration = Duration::from_millis(10);
+const HEDGE_MAX: Duration = Duration::from_millis(100);
+
+/// A replica whose read the other one answered first is not asked for so many reads. A new connection
+/// to a server that stands still would be waited for.
+const REST_READS: u64 = 1024;
 
 /// The time of a read, on average; 0: unknown.
 #[derive(Default)]
@@ -30,6 +41,27 @@ impl Pace {
     }
 }
 
+/// Until which read a replica is not asked, because the other one answered one of its reads.
+#[derive(Default)]
+pub(super) struct Rest(AtomicU64);
+
+impl Rest {
+    pub(super) fn begin(&self, reads: u64) {
+        self.0.store(reads + REST_READS, Relaxed);
+    }
+
+    /// It has answered.
+    pub(super) fn end(&self) {
+        if self.0.load(Relaxed) != 0 {
+            self.0.store(0, Relaxed);
+        }
+    }
+
+    pub(super) fn lasts(&self, reads: u64) -> bool {
+        reads < self.0.load(Relaxed)
+    }
+}
+
 /// The replica for the next read, of those that have its pages: the faster one, and the first where
 /// that is unknown.
 pub(super) fn choose(has: [bool; 2], nanos: [u64; 2], reads: u64) -> Option<usize> {
@@ -41,6 +73,12 @@ pub(super) fn choose(has: [bool; 2], nanos: [u64; 2], reads: u64) -> Option<usiz
         [true, true] if reads % PROBE == PROBE - 1 => Some(1 - nearer),
         [true, true] => Some(nearer),
     }
+}
+
+/// How long a read of a replica may take, of which they took so long lately, until the other one is
+/// asked, too.
+pub(super) fn hedge_after(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos * HEDGE_PACES).clamp(HEDGE_MIN, HEDGE_MAX)
 }
 
 /// The outcome of a write with these on the replicas. If one has no room, another device may.
@@ -85,6 +123,13 @@ mod tests {
         assert!(pace.nanos() > 10_000_000);
         (0..200).for_each(|_| pace.note(800));
         assert!(pace.nanos() < 820, "{}", pace.nanos());
+    }
+
+    #[test]
+    fn the_other_one_is_asked_after_many_times_the_average() {
+        for (nanos, millis) in [(0, 10), (90_000, 10), (2_000_000, 32), (FAILED_NANOS, 100)] {
+            assert_eq!(hedge_after(nanos), Duration::from_millis(millis));
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!            |- SlotQuota     room that several processes share, once for both
 //!            \- Flights       transfers of both while a batch is under way         flight
 //! write    start on both, then wait for both   good if one has it; stale on the other
-//! read     the nearer one that has all pages   after a failure the other, then page by page
+//! read     the nearer one that has all pages   read
 //! ```
 //! A replica whose server does not answer for [`PATIENCE`] is lost and does not come back: what it
 //! carries out later is never read. The last one is waited for as long as the user says. A page
@@ -21,6 +21,7 @@
 
 mod choice;
 mod flight;
+mod read;
 #[cfg(test)]
 mod replicate_fuzz;
 
@@ -35,15 +36,14 @@ use crate::replication::{LostReplica, Replication};
 use crate::slot_set::SlotSet;
 use crate::standby::{Standby, Standing};
 use crate::transfer::admit;
-use choice::{FAILED_NANOS, Pace, choose, written};
+use choice::{Pace, Rest, written};
 use flight::Flight;
 use highwater_platform::{DeviceInfo, Direction, Io, IoError, Latency};
-use highwater_units::{Bytes, FrameList};
+use highwater_units::Bytes;
 use std::os::fd::RawFd;
-use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a server is waited for while the other replica is in use.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
@@ -61,6 +61,7 @@ pub(crate) struct Replicated {
     reads: AtomicU64,
     single_writes: AtomicU64,
     second_reads: AtomicU64,
+    hedged_reads: AtomicU64,
 }
 
 struct Replica {
@@ -68,6 +69,7 @@ struct Replica {
     standby: Standby,
     stale: Arc<SlotSet>,
     pace: Pace,
+    rest: Rest,
 }
 
 impl Replica {
@@ -97,14 +99,18 @@ impl Replica {
     fn note(&self, io: &Io, result: Result<(), IoError>) {
         let pages = io.frames.len() as u32;
         match result {
-            Ok(()) => self.refresh(io.slot, pages),
+            Ok(()) => {
+                self.rest.end();
+                self.refresh(io.slot, pages);
+            }
             Err(_) => drop(self.stale.insert(io.slot, pages)),
         }
     }
 
     fn inherit(&self) -> Replica {
         let (standby, stale) = (self.standby.clone(), self.stale.clone());
-        Replica { device: self.device.inherit(), standby, stale, pace: Pace::default() }
+        let (pace, rest) = (Pace::default(), Rest::default());
+        Replica { device: self.device.inherit(), standby, stale, pace, rest }
     }
 }
 
@@ -124,7 +130,8 @@ impl Replicated {
             let standby = standbys.next().expect("one for each");
             device.stand_by(&standby);
             let stale = Arc::new(stale.next().expect("one for each"));
-            Replica { device, standby, stale, pace: Pace::default() }
+            let (pace, rest) = (Pace::default(), Rest::default());
+            Replica { device, standby, stale, pace, rest }
         });
         Ok(Replicated::of(info, replicas))
     }
@@ -139,6 +146,7 @@ impl Replicated {
             reads: AtomicU64::new(0),
             single_writes: AtomicU64::new(0),
             second_reads: AtomicU64::new(0),
+            hedged_reads: AtomicU64::new(0),
         }
     }
 
@@ -190,73 +198,6 @@ impl Replicated {
             }
         }
     }
-
-    /// The replica to read a batch from; `None`: no one has all of it.
-    fn side(&self, arena: Arena, batch: &[Io]) -> Option<usize> {
-        let valid = |io: &Io| admit(&self.info, Direction::Read, arena, io).is_ok();
-        let all_valid = batch.iter().all(valid);
-        let has = |replica: &Replica| all_valid && batch.iter().all(|io| replica.has(io));
-        let paces = self.replicas.each_ref().map(|replica| replica.pace.nanos());
-        choose(self.replicas.each_ref().map(has), paces, self.reads.fetch_add(1, Relaxed))
-    }
-
-    /// Completes a batch that was read from a replica: what failed there is read from the other.
-    ///
-    /// # Safety
-    /// As for [`Device::read`].
-    unsafe fn mend(&self, side: usize, arena: Arena, batch: &mut [Io]) {
-        for io in batch.iter_mut().filter(|io| io.result.is_err()) {
-            self.replicas[side].pace.note(FAILED_NANOS);
-            // SAFETY: by contract of this function.
-            unsafe { self.read_one(Some(side), arena, io) };
-            self.second_reads.fetch_add(io.result.is_ok().into(), Relaxed);
-        }
-    }
-
-    /// Reads a valid transfer from a replica that has it, or page by page from both. It has failed
-    /// on `tried`.
-    ///
-    /// # Safety
-    /// As for [`Device::read`].
-    unsafe fn read_one(&self, tried: Option<usize>, arena: Arena, io: &mut Io) {
-        for (side, replica) in self.replicas.iter().enumerate() {
-            if Some(side) != tried && replica.has(io) {
-                // SAFETY: by contract of this function.
-                unsafe { replica.device.read(arena, slice::from_mut(io)) };
-                if io.result.is_ok() {
-                    return;
-                }
-            }
-        }
-        let may_differ = io.frames.len() > 1 && !self.replicas.iter().any(Replica::is_lost);
-        if may_differ {
-            // SAFETY: as above.
-            io.result = unsafe { self.read_pages(arena, io) };
-        }
-        match io.result {
-            Err(IoError::Failed(libc::EBADMSG)) => self.altered.store(true, Relaxed),
-            Err(LOST) => io.result = Err(NOWHERE),
-            _ => {}
-        }
-    }
-
-    /// Reads each page from a replica that has it.
-    ///
-    /// # Safety
-    /// As for [`Device::read`].
-    unsafe fn read_pages(&self, arena: Arena, io: &Io) -> Result<(), IoError> {
-        (io.slot..).zip(io.frames.iter()).try_for_each(|(slot, pfn)| {
-            let mut page = Io::new(slot, FrameList::one(pfn));
-            page.result = Err(NOWHERE);
-            for replica in &self.replicas {
-                if page.result.is_err() && replica.has(&page) {
-                    // SAFETY: by contract of this function: a frame of the transfer.
-                    unsafe { replica.device.read(arena, slice::from_mut(&mut page)) };
-                }
-            }
-            page.result
-        })
-    }
 }
 
 impl Device for Replicated {
@@ -270,12 +211,8 @@ impl Device for Replicated {
 
     unsafe fn read(&self, arena: Arena, batch: &mut [Io]) {
         if let Some(side) = self.side(arena, batch) {
-            let began = Instant::now();
             // SAFETY: by contract of this function.
-            unsafe { self.replicas[side].device.read(arena, batch) };
-            self.replicas[side].pace.note(began.elapsed().as_nanos() as u64);
-            // SAFETY: as above.
-            return unsafe { self.mend(side, arena, batch) };
+            return unsafe { self.read_from(side, arena, batch) };
         }
         for io in batch {
             io.result = admit(&self.info, Direction::Read, arena, io);
@@ -355,7 +292,7 @@ impl Device for Replicated {
         for (side, started) in flight.started.iter_mut().enumerate() {
             if let Some(started) = started.take() {
                 // SAFETY: by contract of this function.
-                unsafe { self.replicas[side].device.finish(arena, started, batch) };
+                let side = unsafe { self.finish_read(side, started, arena, batch) };
                 // SAFETY: as above.
                 unsafe { self.mend(side, arena, batch) };
             }
@@ -422,6 +359,7 @@ impl Device for Replicated {
             lost: self.replicas.iter().filter(|replica| replica.is_lost()).count() as u64,
             single_writes: self.single_writes.load(Relaxed),
             second_reads: self.second_reads.load(Relaxed),
+            hedged_reads: self.hedged_reads.load(Relaxed),
         })
     }
 

@@ -6,7 +6,8 @@ use crate::open::open;
 use crate::quota::Lender;
 use crate::spec::Spec;
 use crate::test_frames::Frames;
-use highwater_units::{PAGE_SIZE, Pfn, Prng};
+use highwater_units::{FrameList, PAGE_SIZE, Pfn, Prng};
+use std::slice;
 use std::sync::OnceLock;
 
 const THREADS: u32 = 3;
@@ -23,6 +24,8 @@ struct Faults {
     /// Of 100 transfers.
     writes: AtomicU64,
     reads: AtomicU64,
+    /// Of 100 looks at a read under way, so many find that it is not over.
+    slow: AtomicU64,
     dead: AtomicBool,
     drawn: AtomicU64,
     bad: Vec<AtomicBool>,
@@ -127,6 +130,18 @@ impl Device for Failing {
 
     fn is_over(&self, _started: &Started) -> bool {
         self.faults.drawn.load(Relaxed).is_multiple_of(2)
+    }
+
+    fn can_cancel(&self) -> bool {
+        true
+    }
+
+    fn await_over(&self, _started: &Started, _most: Duration) -> bool {
+        !self.faults.strikes(&self.faults.slow)
+    }
+
+    fn cancel(&self, started: Started) {
+        assert_eq!(started.direction, Direction::Read, "writes are finished");
     }
 
     unsafe fn finish(&self, arena: Arena, started: Started, batch: &mut [Io]) {
@@ -363,6 +378,7 @@ fn run(dies: Dies, reads: Reads, seed: u64) -> (Replication, u32) {
     println!("{dies:?}, {reads:?}, seed {seed}");
     let (pair, room) = (Pair::new(), Arc::new(Room::default()));
     pair.device.share_room(&mut || room.clone()).unwrap();
+    pair.faults.iter().for_each(|faults| faults.slow.store(seed / 8 % 2 * 30, Relaxed));
     let caller = |thread| Caller::new(&pair, thread * SLOTS, SLOTS, seed * 10 + u64::from(thread));
     let callers: Vec<Caller<'_>> = std::thread::scope(|scope| {
         let callers = (0..THREADS).map(caller);
@@ -399,6 +415,7 @@ fn threads_match_a_model_while_replicas_fail_and_die() {
         assert_eq!(found.lost, u64::from(dies != Dies::Neither), "{found:?}");
         assert!(found.single_writes > 0 && failed > 0, "{found:?}");
         assert!(found.second_reads > 0 || reads == Reads::AreSound, "{found:?}");
+        assert_eq!(found.hedged_reads > 0, seed / 8 % 2 == 1, "{found:?}");
     }
 }
 
@@ -413,7 +430,33 @@ fn a_replica_that_was_lost_is_not_asked_again() {
     (0..SLOTS).cycle().take(300).for_each(|slot| caller.read(&mut one(slot)));
     (0..300).for_each(|slot| caller.write(&mut one(slot % SLOTS)));
     let found = pair.device.replication().unwrap();
-    assert_eq!(found, Replication { lost: 1, single_writes: 301, second_reads: 0 });
+    assert_eq!(
+        found,
+        Replication { lost: 1, single_writes: 301, second_reads: 0, hedged_reads: 0 }
+    );
+}
+
+#[test]
+fn a_read_that_takes_long_is_answered_by_the_other() {
+    let pair = Pair::new();
+    let mut caller = Caller::new(&pair, 0, SLOTS, 4);
+    (0..SLOTS).for_each(|slot| caller.write(&mut one(slot)));
+    for slow in [0, 1] {
+        pair.faults[slow].slow.store(100, Relaxed);
+        // Should it be asked all the same.
+        pair.faults[slow].reads.store(100, Relaxed);
+        (0..SLOTS).for_each(|slot| caller.read(&mut one(slot)));
+        pair.faults[slow].slow.store(0, Relaxed);
+        pair.faults[slow].reads.store(0, Relaxed);
+    }
+    let found = pair.device.replication().unwrap();
+    assert!(found.hedged_reads > 0 && found.lost == 0, "{found:?}");
+    // One that has not the page is not asked.
+    pair.faults[1].writes.store(100, Relaxed);
+    (0..SLOTS).for_each(|slot| caller.write(&mut one(slot)));
+    pair.faults[0].slow.store(100, Relaxed);
+    (0..SLOTS).for_each(|slot| caller.read(&mut one(slot)));
+    assert_eq!(pair.device.replication().unwrap().hedged_reads, found.hedged_reads);
 }
 
 fn one(slot: u32) -> [Io; 1] {

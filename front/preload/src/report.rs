@@ -196,6 +196,7 @@ impl Reporter {
             (Counter::ReplicasLost, replicas.lost),
             (Counter::ReplicaSingleWrites, replicas.single_writes),
             (Counter::ReplicaSecondReads, replicas.second_reads),
+            (Counter::ReplicaHedgedReads, replicas.hedged_reads),
             (Counter::ZramPages, compressed.pages),
             (Counter::ZramSameFilled, compressed.same_filled),
             (Counter::ZramIncompressible, compressed.incompressible),

@@ -243,8 +243,8 @@ impl Connection for Link {
         self.stream.set_deadline(deadline)
     }
 
-    fn is_readable(&self) -> bool {
-        self.pending == 0 || self.stream.is_readable()
+    fn await_readable(&self, most: Duration) -> bool {
+        self.pending == 0 || self.stream.await_readable(most)
     }
 
     fn disconnect(&mut self) {

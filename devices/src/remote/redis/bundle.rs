@@ -15,7 +15,7 @@ use crate::remote::redis::resp::{Requests, Tenure};
 use crate::remote::store::Connection;
 use crate::remote::verdict::{Problem, Refusal};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a request is sent on to another server.
 pub(super) const REDIRECTIONS: usize = 8;
@@ -307,8 +307,10 @@ impl Connection for Bundle {
         Ok(())
     }
 
-    fn is_readable(&self) -> bool {
+    fn await_readable(&self, most: Duration) -> bool {
+        let began = Instant::now();
         let asked = self.members.iter().filter(|member| member.stage != Stage::Idle);
-        asked.filter_map(|member| member.link.as_ref()).all(Link::is_readable)
+        let mut links = asked.filter_map(|member| member.link.as_ref());
+        links.all(|link| link.await_readable(most.saturating_sub(began.elapsed())))
     }
 }

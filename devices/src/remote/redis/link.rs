@@ -178,9 +178,9 @@ impl Link {
         self.stream.set_deadline(deadline)
     }
 
-    /// Whether an answer has begun to come.
-    pub(super) fn is_readable(&self) -> bool {
-        self.stream.is_readable()
+    /// Waits for `most` for an answer to begin; returns whether it has.
+    pub(super) fn await_readable(&self, most: Duration) -> bool {
+        self.stream.await_readable(most)
     }
 }
 

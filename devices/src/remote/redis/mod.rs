@@ -95,12 +95,9 @@ fn meet(
 ) -> Result<(Nodes, Bundle), Reason> {
     let apart = Nodes::new(named.clone(), login.clone(), Kind::Apart);
     let mut bundle = Bundle::new(&apart, deadline);
-    let mut kinds = (0..named.len()).map(|server| kind(bundle.link(&apart, server)?));
-    let is_cluster = kinds.by_ref().any(|kind| kind == Ok(Kind::Cluster));
-    drop(kinds);
-    let nodes = match is_cluster {
-        true => Nodes::new(named, login, Kind::Cluster),
-        false => apart,
+    let nodes = match kind_of_all(&apart, &mut bundle).map_err(reason)? {
+        Kind::Cluster => Nodes::new(named, login, Kind::Cluster),
+        Kind::Apart => apart,
     };
     bundle.begin(&nodes).map_err(reason)?;
     for server in bundle.layout.owners() {
@@ -110,6 +107,18 @@ fn meet(
         }
     }
     Ok((nodes, bundle))
+}
+
+/// What the servers are to each other. Once one is in a cluster the others are not asked.
+fn kind_of_all(nodes: &Nodes, bundle: &mut Bundle) -> Result<Kind, Problem> {
+    let mut apart = Ok(Kind::Apart);
+    for server in 0..nodes.count() {
+        match bundle.link(nodes, server).and_then(kind) {
+            Ok(Kind::Cluster) => return Ok(Kind::Cluster),
+            found => apart = apart.and(found),
+        }
+    }
+    apart
 }
 
 fn kind(link: &mut Link) -> Result<Kind, Problem> {
