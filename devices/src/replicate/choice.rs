@@ -12,14 +12,14 @@ const WEIGHT: u64 = 8;
 /// A failed read counts as one that takes so long.
 pub(super) const FAILED_NANOS: u64 = 100_000_000;
 
-/// A read that takes so many times as long as the average is asked of the other replica, too, within
-/// these bounds. A connection is given up for it: it must be rare.
+/// A read that takes so many times as long as the average, within these bounds, is asked of the
+/// other replica, too. A connection is given up for it: it must be rare.
 const HEDGE_PACES: u64 = 16;
 const HEDGE_MIN: Duration = Duration::from_millis(10);
 const HEDGE_MAX: Duration = Duration::from_millis(100);
 
-/// A replica whose read the other one answered first is not asked for so many reads. A new connection
-/// to a server that stands still would be waited for.
+/// A replica whose read the other one answered first is not asked for so many reads: a new
+/// connection to a server that stands still would be waited for.
 const REST_READS: u64 = 1024;
 
 /// The time of a read, on average; 0: unknown.

@@ -9,14 +9,14 @@
 use crate::Refusal;
 use crate::faults::Permitted;
 use crate::probe::{self, Denied, Faults, Userfaultfd, Way};
-use highwater_session::{CgroupVersion, FaultThreads, HostMemory, Mapping, SystemCalls};
+use highwater_session::{
+    CgroupVersion, FaultThreads, HostMemory, Mapping, RANGE_AND_OWN, SystemCalls,
+};
 use highwater_units::Bytes;
 use procfs::sys::kernel::Version;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
-/// The paged range is one reservation, far larger than memory.
-const ADDRESS_SPACE_MIN: Bytes = Bytes(1 << 40);
 /// The kernel's default. Arena and program share this number of mappings.
 const MAPS_MIN: u64 = 65_530;
 
@@ -77,7 +77,11 @@ pub(crate) fn requirements(mapping: Mapping, system_calls: SystemCalls) -> Vec<I
     };
     let mut items = userfaultfd(probed, mapping);
     items.push(overcommit(&read_line("/proc/sys/vm/overcommit_memory")));
-    items.push(address_space(getrlimit(Resource::As).current.map(Bytes)));
+    for (name, flag, resource) in
+        [("address space", "-v", Resource::As), ("data", "-d", Resource::Data)]
+    {
+        items.push(addresses(name, flag, getrlimit(resource).maximum));
+    }
     items
 }
 
@@ -260,15 +264,15 @@ fn overcommit(mode: &str) -> Item {
     }
 }
 
-fn address_space(limit: Option<Bytes>) -> Item {
-    const NAME: &str = "address space";
-    match limit {
-        None => Item::ok(NAME, "no limit"),
-        Some(limit) if limit >= ADDRESS_SPACE_MIN => Item::ok(NAME, format!("limit {limit}")),
+/// A limit that counts the range of paged memory. Each process raises its soft limit by that.
+fn addresses(name: &'static str, flag: &str, hard: Option<u64>) -> Item {
+    match hard.map(Bytes) {
+        None => Item::ok(name, "no limit"),
+        Some(limit) if limit.0 >= RANGE_AND_OWN => Item::ok(name, format!("limit {limit}")),
         Some(limit) => Item::fail(
-            NAME,
+            name,
             format!("limited to {limit}, too little to reserve the paged range in"),
-            "'ulimit -v unlimited'",
+            &format!("'ulimit {flag} unlimited'"),
         ),
     }
 }
@@ -300,7 +304,8 @@ mod tests {
             Denied::Filtered,
             Denied::Error(12),
         ];
-        let mut items = vec![overcommit("2"), address_space(Some(Bytes(1 << 30))), maps(Some(100))];
+        let mut items =
+            vec![overcommit("2"), addresses("data", "-d", Some(1 << 30)), maps(Some(100))];
         items.extend(denials.map(|denied| userfaultfd_denied("userfaultfd", denied)));
         for item in items {
             assert_ne!(item.status, Status::Ok);
@@ -344,8 +349,8 @@ mod tests {
 
     #[test]
     fn limits_are_judged() {
-        assert_eq!(address_space(None).status, Status::Ok);
-        assert_eq!(address_space(Some(Bytes(1 << 46))).status, Status::Ok);
+        assert_eq!(addresses("data", "-d", None).status, Status::Ok);
+        assert_eq!(addresses("data", "-d", Some(1 << 46)).status, Status::Ok);
         assert_eq!(overcommit("0").status, Status::Ok);
         assert_eq!(maps(Some(65_530)).status, Status::Ok);
         assert!(huge_pages("always [madvise] never").found.starts_with("madvise"));

@@ -354,16 +354,18 @@ fn faults_of_the_kernel_not_permitted() {
 }
 
 #[test]
-fn address_space_limit_of_the_shell() {
+fn limits_of_the_shell() {
     let dir = tempfile::tempdir().unwrap();
     if !can_run(&idle_library(dir.path())) {
         return;
     }
-    let script = format!("ulimit -v 8000000; exec {} run true", binary().display());
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &script]).env("HIGHWATER_PRELOAD", idle_library(dir.path()));
-    let errors = refused(&mut shell);
-    assert!(errors.contains("ulimit -v unlimited"), "{errors}");
+    for flag in ["-v", "-d"] {
+        let script = format!("ulimit {flag} 8000000; exec {} run true", binary().display());
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &script]).env("HIGHWATER_PRELOAD", idle_library(dir.path()));
+        let errors = refused(&mut shell);
+        assert!(errors.contains(&format!("ulimit {flag} unlimited")), "{errors}");
+    }
 }
 
 #[test]

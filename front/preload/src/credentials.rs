@@ -35,18 +35,18 @@ served_before! {
 ///
 /// # Safety
 /// As for the C library's function.
-unsafe extern "C" fn set(_: c_int, new: *const rlimit) -> c_int {
+unsafe extern "C" fn set(resource: c_int, new: *const rlimit) -> c_int {
     // SAFETY: of the caller of setrlimit.
-    unsafe { limits::change(new, ptr::null_mut()) }
+    unsafe { limits::change(resource, new, ptr::null_mut()) }
 }
 
 /// getrlimit(2).
 ///
 /// # Safety
 /// As for the C library's function.
-unsafe extern "C" fn get(_: c_int, old: *mut rlimit) -> c_int {
+unsafe extern "C" fn get(resource: c_int, old: *mut rlimit) -> c_int {
     // SAFETY: of the caller of getrlimit.
-    unsafe { limits::change(ptr::null(), old) }
+    unsafe { limits::change(resource, ptr::null(), old) }
 }
 
 /// prlimit(2).
@@ -55,12 +55,12 @@ unsafe extern "C" fn get(_: c_int, old: *mut rlimit) -> c_int {
 /// As for the C library's function.
 unsafe extern "C" fn set_and_get(
     _: pid_t,
-    _: c_int,
+    resource: c_int,
     new: *const rlimit,
     old: *mut rlimit,
 ) -> c_int {
     // SAFETY: of the caller of prlimit.
-    unsafe { limits::change(new, old) }
+    unsafe { limits::change(resource, new, old) }
 }
 
 /// Whether setting a limit is this library's matter. A process that may have to be served later is
@@ -72,7 +72,7 @@ fn is_set_here(pid: pid_t, resource: c_int) -> bool {
 
 fn is_own(pid: pid_t, resource: c_int) -> bool {
     let is_own = pid == 0 || pid == std::process::id().cast_signed();
-    resource == libc::RLIMIT_AS as c_int && is_own
+    is_own && limits::counts_range(resource)
 }
 
 /// Defines functions: the arguments that are looked at, when another function is called in place of

@@ -16,7 +16,7 @@
 
 use crate::end::end;
 use crate::inherit::Inheritance;
-use crate::limits::{self, RANGE};
+use crate::limits;
 use crate::process::{Process, SPACE};
 use crate::regions::{Region, Use};
 use crate::signals::Blocked;
@@ -24,7 +24,7 @@ use crate::units::Commit;
 use crate::{brk, caller};
 use highwater_mm::Range;
 use highwater_os::sys;
-use highwater_session::Settings;
+use highwater_session::{RANGE, Settings};
 use highwater_units::{PAGE_SIZE, Vpn};
 use rustix::process::{Resource, getrlimit};
 use std::sync::RwLockReadGuard;

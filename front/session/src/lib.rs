@@ -41,7 +41,7 @@ pub use code::Code;
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory, oom_kills};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
 pub use parts::Parts;
-pub use settings::{RUN_DIR, Settings};
+pub use settings::{RANGE, RANGE_AND_OWN, RUN_DIR, Settings};
 pub use share::{Aim, Besides, Forked, Share};
 pub use split::{Costs, Distances, Split, Window};
 pub use stats_file::{

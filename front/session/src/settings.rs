@@ -11,6 +11,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+/// Bytes of addresses that paged memory has in each process: a tenth of all, so that large
+/// reservations are paged, too. The manager's table takes 16 KiB per TiB that is not touched.
+pub const RANGE: u64 = 12 << 40;
+/// A limit that counts the range is raised by so many bytes: by it, and by what the library maps
+/// for itself.
+pub const RANGE_AND_OWN: u64 = RANGE + (4 << 30);
+
 /// Budget in bytes. Without it a process is not served.
 const MEMORY: &str = "HIGHWATER_MEMORY";
 /// The most that one process may use of memory that all processes of the run share. Without it they

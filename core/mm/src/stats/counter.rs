@@ -202,7 +202,7 @@ counters! {
     ReplicasLost "replicas_lost" sum "Replicas of swap that were given up, by each process."
     ReplicaSingleWrites "replica_single_writes" sum "Pages written to one of two replicas only."
     ReplicaSecondReads "replica_second_reads" sum "Reads that failed on one replica, not on both."
-    ReplicaHedgedReads "replica_hedged_reads" sum "Slow reads of one replica that were asked of the other, too."
+    ReplicaHedgedReads "replica_hedged_reads" sum "Slow reads that the other was asked, too."
     Processes "processes" sum "Processes served."
     ByHandlers "processes_by_handlers" sum "Processes whose faults handler threads serve."
     OutOfMemory "oom" sum "Processes killed because memory and swap were full."

@@ -1,5 +1,6 @@
-/* A program that limits its addresses (RLIMIT_AS): it has as many as it said, and its threads,
- * shared memory and children are none the worse for the memory manager's range.
+/* A program that limits its addresses, and one that limits its data (RLIMIT_AS, RLIMIT_DATA): it
+ * has as many as it said, and its threads, shared memory and children are none the worse for the
+ * memory manager's range.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -7,6 +8,9 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+
+/* RLIMIT_AS or RLIMIT_DATA. */
+static int resource;
 
 static void *nothing(void *argument)
 {
@@ -16,13 +20,13 @@ static void *nothing(void *argument)
 static void limit(rlim_t soft, rlim_t hard)
 {
     struct rlimit new = {soft, hard};
-    MUST(setrlimit(RLIMIT_AS, &new) == 0);
+    MUST(setrlimit(resource, &new) == 0);
 }
 
 static void show(const char *who)
 {
     struct rlimit seen, again;
-    MUST(getrlimit(RLIMIT_AS, &seen) == 0 && prlimit(0, RLIMIT_AS, NULL, &again) == 0);
+    MUST(getrlimit(resource, &seen) == 0 && prlimit(0, resource, NULL, &again) == 0);
     MUST(seen.rlim_cur == again.rlim_cur && seen.rlim_max == again.rlim_max);
     printf("%s: %llu and %llu MiB\n", who, (unsigned long long)seen.rlim_cur / MIB,
            (unsigned long long)seen.rlim_max / MIB);
@@ -55,19 +59,21 @@ static void await(pid_t child)
     MUST(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
-int main(int count, char **arguments)
+static void execute(const char *who)
 {
-    if (count > 1) {
-        show(arguments[1]);
-        use();
-        return 0;
-    }
+    execl("/proc/self/exe", "address_limit", who, resource == RLIMIT_AS ? "as" : "data", NULL);
+    _exit(1);
+}
+
+static int go(int of)
+{
+    resource = of;
     show("before");
     limit(1024 * MIB, 2048 * MIB);
     show("limited");
     use();
     struct rlimit wrong = {2, 1};
-    MUST(setrlimit(RLIMIT_AS, &wrong) == -1 && errno == EINVAL);
+    MUST(setrlimit(resource, &wrong) == -1 && errno == EINVAL);
     limit(1536 * MIB, 1536 * MIB);
     show("raised");
     use();
@@ -76,19 +82,32 @@ int main(int count, char **arguments)
         show("forked");
         limit(1024 * MIB, 1024 * MIB);
         use();
-        execl("/proc/self/exe", arguments[0], "executed", NULL);
-        _exit(1);
+        execute("executed");
     }
     await(child);
     child = vfork();
     if (child == 0) {
         execl("/nonexistent", "nothing", NULL);
-        execl("/proc/self/exe", arguments[0], "executed by a child of vfork", NULL);
-        _exit(1);
+        execute("executed by a child of vfork");
     }
     await(child);
     MUST(execl("/nonexistent", "nothing", NULL) == -1 && errno == ENOENT);
     use();
     show("after");
     return 0;
+}
+
+int main(int count, char **arguments)
+{
+    if (count > 1) {
+        resource = strcmp(arguments[2], "as") ? RLIMIT_DATA : RLIMIT_AS;
+        show(arguments[1]);
+        use();
+        return 0;
+    }
+    pid_t child = fork();
+    if (child == 0)
+        return go(RLIMIT_AS);
+    await(child);
+    return go(RLIMIT_DATA);
 }

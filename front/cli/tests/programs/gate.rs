@@ -101,6 +101,13 @@ fn a_signal_stack_may_be_older_than_the_manager() {
     compare_in_all_modes("early_stack");
 }
 
+/// A thread was in a handler when it got its signal stack, and lost that for ever at the return: a
+/// missing page of a coroutine ended the process by SIGSEGV.
+#[test]
+fn a_signal_stack_that_a_return_takes_away_is_set_again() {
+    compare_in_all_modes("late_stack");
+}
+
 /// SIGBUS of the program's own, children without descriptors, filters, blocked signals.
 #[test]
 fn threads_serve_their_own_faults() {

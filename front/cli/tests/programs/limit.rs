@@ -3,7 +3,9 @@
 
 use crate::common::{binary, highwater};
 use crate::gate::compare_in_all_modes;
-use crate::place::{Place, note};
+use crate::inputs::random_lines;
+use crate::place::{Place, note, program};
+use crate::remote::expect_as_in_memory;
 use crate::report::Report;
 use highwater_platform::testing::skip_or_fail;
 use procfs::process::{MMPermissions, MMapPath, Process, all_processes};
@@ -337,11 +339,21 @@ fn a_limit_that_cannot_be_kept_is_named() {
     }
 }
 
-/// RLIMIT_AS counts the range of paged memory: threads and children could not be made any more, and
-/// the library's own memory ended.
+/// RLIMIT_AS and RLIMIT_DATA count the range of paged memory: threads and children could not be
+/// made any more, and the library's own memory ended; with RLIMIT_DATA programs were not paged.
 #[test]
-fn a_limit_of_addresses_is_the_programs() {
+fn a_limit_of_addresses_or_data_is_the_programs() {
     compare_in_all_modes("address_limit");
+}
+
+/// `fossil` sets such a limit itself. Its processes ran unpaged, each with a line.
+#[test]
+fn a_program_with_a_limit_of_data_is_paged() {
+    let place = Place::new();
+    random_lines(&place.path("text"), 8 * MIB);
+    let sort = "ulimit -d 800000; ulimit -v 900000; exec sort -S 64M --parallel=2 text";
+    let sort = program("bash", &["-c", sort]);
+    expect_as_in_memory(&place, "sort with limits", &sort, &disk(&place), &[]);
 }
 
 /// What Java from 25 on reserves with MAP_FIXED_NOREPLACE was not paged: 319 MiB of 192 were used.

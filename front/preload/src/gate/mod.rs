@@ -81,7 +81,7 @@ pub(crate) fn prepare(follow: Follow) -> Result<(), String> {
     handler::install();
     bus::install();
     state::turn_on(follow);
-    stacks::begin();
+    stacks::begin_process();
     Ok(())
 }
 

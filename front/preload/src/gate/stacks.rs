@@ -11,6 +11,7 @@ use crate::stack::{LEN, call_on, map};
 use highwater_os::sys;
 use highwater_units::PAGE_SIZE;
 use libc::c_int;
+use rustix::thread::gettid;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -28,10 +29,11 @@ impl Stack {
         pointer.wrapping_sub(self.base) < self.len
     }
 
-    /// Whether this stays what is set for the thread: ours; or none, although there is ours. Then
-    /// this is another thread with the same variables, made by a raw clone.
+    /// Whether this stays what is set for the thread: ours; or none, in another thread with the
+    /// same variables, made by a raw clone.
     fn stays(&self) -> bool {
-        !OURS.get().is_null() && (self.base == ours().base || self.len == 0)
+        let has_none = || self.len == 0 && OWNER.get() != gettid().as_raw_nonzero().get();
+        !OURS.get().is_null() && (self.base == ours().base || has_none())
     }
 }
 
@@ -41,6 +43,8 @@ const SS_AUTODISARM: i32 = i32::MIN;
 thread_local! {
     /// The stack of this thread; null before [`add`].
     static OURS: Cell<*mut u8> = const { Cell::new(ptr::null_mut()) };
+    /// The number of the thread that got it.
+    static OWNER: Cell<i32> = const { Cell::new(0) };
     /// The program's.
     static THEIRS: Cell<Stack> = const { Cell::new(NONE) };
 }
@@ -117,12 +121,13 @@ pub(super) fn end() -> usize {
 
 /// Maps a stack for this thread, unless it has one, and sets it by `set`, which returns minus an
 /// error number. A thread has a stack that is not set after the return from a signal that had come
-/// before.
+/// before: that takes the kernel back to what was set then.
 fn install(set: impl FnOnce() -> c_int) -> bool {
     let is_new = OURS.get().is_null();
     if is_new {
         let Some(base) = map() else { return false };
         OURS.set(base);
+        OWNER.set(gettid().as_raw_nonzero().get());
     }
     let is_set = set() == 0;
     if is_new && !is_set {
@@ -226,6 +231,14 @@ fn checked(given: Stack) -> Result<Stack, i32> {
         0 | libc::SS_ONSTACK => Ok(Stack { flags: given.flags & SS_AUTODISARM, ..given }),
         _ => Err(libc::EINVAL),
     }
+}
+
+/// Begins a process: a forked child's thread has the stack, and another number.
+pub(super) fn begin_process() {
+    if !OURS.get().is_null() {
+        OWNER.set(gettid().as_raw_nonzero().get());
+    }
+    begin();
 }
 
 /// Begins a thread: the gate's signals unblocked, and a stack if the gate is on. Another thread may
