@@ -9,7 +9,8 @@ HIGHWATER_LAB ?= $(CARGO_TARGET_DIR)/release/highwater-lab
 PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
 .PHONY: help build lab install install-c c c-files test test-modes test-programs demo
-.PHONY: bench bench-arrays bench-array-libraries bench-examples bench-forks bench-programs
+.PHONY: bench bench-arrays bench-array-libraries bench-examples bench-forks
+.PHONY: bench-programs bench-remote
 .PHONY: reproduction
 .PHONY: python python-types package venv tools clean
 .PHONY: deb tarball test-packages test-kernels soak audit book
@@ -42,6 +43,8 @@ help:
 	@echo "make bench-programs"
 	@echo "              sort, NumPy, redis, Python in a third of their memory, beside the kernel's"
 	@echo "              swap (10 minutes)"
+	@echo "make bench-remote"
+	@echo "              swap on Redis, a cluster and NBD, beside their own benchmarks (5 minutes)"
 	@echo "make test-programs [ONLY=PART_OF_A_NAME]"
 	@echo "              real programs and suites, without and with Highwater (2 hours)"
 	@echo "make test-packages"
@@ -236,6 +239,10 @@ bench-examples:
 bench-programs: build venv
 	$(CARGO) build --release --package highwater-cli --example random_lines
 	HIGHWATER=$(HIGHWATER) demo/real_work.py $(OPTIONS)
+
+# OPTIONS as in demo/remote_swap.py.
+bench-remote: lab
+	demo/remote_swap.py --lab $(HIGHWATER_LAB) $(OPTIONS)
 
 # maturin, in .venv, builds with cargo's usual directory: little is compiled anew.
 package: venv
