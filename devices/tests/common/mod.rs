@@ -3,6 +3,7 @@
 
 pub(crate) mod check;
 pub(crate) mod redis_cluster;
+pub(crate) mod simulated_cluster;
 
 use highwater_devices::{
     Algorithm, Arena, Device, OpenOptions, SIZE_MIN, Seal, Spec, Submission, open_with,

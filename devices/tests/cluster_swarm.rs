@@ -1,0 +1,60 @@
+//! Threads that use a device on a simulated cluster with drawn faults, against a model of its
+//! contents: what they read is what they wrote, however the cluster behaves. HIGHWATER_SEEDS runs
+//! more of them.
+
+mod common;
+
+use common::check::{SIZE, SLOTS, TIME_LIMIT, use_by_threads};
+use common::simulated_cluster::{Cluster, Faults};
+use highwater_devices::{OpenOptions, RemoteOptions, Spec, open_with};
+use std::thread;
+
+const STEPS: u32 = 400;
+const SEEDS: u64 = 6;
+
+/// Faults per million commands, which differ by seed.
+fn faults(seed: u64) -> Faults {
+    let calm = Faults::default();
+    match seed % 6 {
+        0 => Faults { moves: 20_000, ..calm },
+        1 => Faults { hang_ups: 2_000, ..calm },
+        2 => Faults { errors: 1_000, delays: 10_000, ..calm },
+        3 => Faults { held_up: 200, moves: 5_000, ..calm },
+        4 => Faults { hang_ups: 1_000, errors: 500, moves: 10_000, ..calm },
+        _ => Faults { hang_ups: 500, delays: 5_000, held_up: 100, errors: 500, moves: 5_000 },
+    }
+}
+
+fn run(seed: u64) -> [u64; 5] {
+    println!("seed {seed}");
+    let cluster = Cluster::start(1 + (seed as usize + 1) % 4, seed, faults(seed));
+    let spec = Spec::parse(&format!("redis:{}:{}", cluster.places(), SIZE.0)).unwrap();
+    let remote = RemoteOptions { patience: TIME_LIMIT, ..RemoteOptions::default() };
+    let device = loop {
+        // A fault may strike while it is opened.
+        let options = OpenOptions { remote: remote.clone(), ..OpenOptions::default() };
+        if let Ok(device) = open_with(&spec, &options) {
+            break device;
+        }
+    };
+    let keeper = device.thread().map(thread::spawn).expect("a keeper");
+    use_by_threads(&*device, STEPS, || ());
+    assert!(!device.altered(), "a page came back changed");
+    device.discard(0, SLOTS);
+    let happened = cluster.happened();
+    drop(device);
+    keeper.join().unwrap();
+    println!(
+        "  {} keys are left; hung up, held up, errors, redirections, killed: {happened:?}",
+        cluster.keys()
+    );
+    happened
+}
+
+#[test]
+fn threads_find_what_they_wrote_whatever_the_cluster_does() {
+    let seeds = std::env::var("HIGHWATER_SEEDS").ok().map(|text| text.parse().unwrap());
+    let all = (0..seeds.unwrap_or(SEEDS)).map(run);
+    let sums = all.fold([0; 5], |sums, found| std::array::from_fn(|at| sums[at] + found[at]));
+    assert!(sums.iter().all(|sum| *sum > 0), "{sums:?}");
+}
