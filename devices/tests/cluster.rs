@@ -130,16 +130,38 @@ fn a_write_waits_for_a_replica_that_is_there() {
         assert_eq!(writing.join().unwrap(), Ok(()));
     });
     signal(libc::SIGSTOP);
-    let began = Instant::now();
     assert_eq!(fill(&*device, &frames, 16), Ok(()));
-    let waited = began.elapsed();
-    (0..20).for_each(|_| assert_eq!(fill(&*device, &frames, 16), Ok(())));
-    let twenty = began.elapsed() - waited;
-    assert!(waited >= Duration::from_millis(500) && twenty < 2 * waited, "{waited:?}, {twenty:?}");
     signal(libc::SIGCONT);
     await_that("a replica has all", || master.ask("wait 1 1000") == "1");
     master.signal(libc::SIGKILL);
     assert_eq!(read_run(&*device, &frames, 0), Ok(()));
+}
+
+/// The cluster does not take them for dead. With `replicate:` the first write gave it up.
+#[test]
+fn replicas_that_stand_still_delay_one_write_and_not_the_next() {
+    let Some(servers) = Servers::patient_cluster(3, 1, "60000") else { return };
+    let file = tempfile::tempdir().unwrap();
+    let size = SIZE.0;
+    let dir = format!("dir:{}:{size}", file.path().display());
+    let spec = format!("replicate:redis:{}:{size}+{dir}", servers.places());
+    let both = open_with(&Spec::parse(&spec).unwrap(), &OpenOptions::default()).unwrap();
+    let alone = open(&servers.places(), TIME_LIMIT).unwrap();
+    let frames = Frames::new(SLOTS);
+    fill(&*both, &frames, 16).unwrap();
+    fill(&*alone, &frames, 16).unwrap();
+    servers.replicas().iter().for_each(|node| node.signal(libc::SIGSTOP));
+    for (device, least) in [(&alone, 500), (&both, 250)] {
+        let began = Instant::now();
+        assert_eq!(fill(&**device, &frames, 16), Ok(()));
+        let waited = began.elapsed();
+        (0..20).for_each(|_| assert_eq!(fill(&**device, &frames, 16), Ok(())));
+        let twenty = began.elapsed() - waited;
+        println!("a write took {waited:?}, the next 20 {twenty:?}");
+        assert!(waited >= Duration::from_millis(least) && twenty < 4 * waited, "{waited:?}");
+        assert_eq!(read_run(&**device, &frames, 0), Ok(()));
+    }
+    assert_eq!(both.replication().unwrap().lost, 0);
 }
 
 #[test]
@@ -170,7 +192,7 @@ fn the_pages_of_a_server_that_dies_alone_are_an_error_and_others_are_there() {
             }
             let (read, lasted) = reading.join().unwrap();
             assert!(read == gone || read == Err(IoError::Failed(libc::EBUSY)), "{read:?}");
-            assert!((patience..3 * patience).contains(&lasted), "{lasted:?}");
+            assert!((patience..8 * patience).contains(&lasted), "{lasted:?}");
         });
     }
 }

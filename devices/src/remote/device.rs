@@ -21,6 +21,7 @@ use crate::remote::shared::{ENDED, Shared};
 use crate::remote::silence::Silence;
 use crate::remote::socket::DEADLINE;
 use crate::remote::store::{Connection, Store, Transfers};
+use crate::remote::stream::BYTES as CONNECTION_BYTES;
 use crate::remote::verdict::{Problem, Verdict};
 use crate::remote::window::{Cursor, SEGMENT, Window};
 use crate::slot_set::SlotSet;
@@ -212,6 +213,7 @@ impl<S: Store> Device for Remote<S> {
         let may_start = is_one && !self.shared.is_lost();
         let held = links.take_for_later(store.links_max()).filter(|_| may_start);
         if let (Some(window), Some(mut held)) = (window, held) {
+            let asked = Instant::now();
             let transfers = Transfers { direction, arena, batch, window: &window, stored };
             let sent = held.link(store, self.shared.deadline()).and_then(|link| {
                 // SAFETY: by contract of this function.
@@ -223,7 +225,13 @@ impl<S: Store> Device for Remote<S> {
                     let left = batch.iter().enumerate().map(sent).sum();
                     return Some(Started { index: held.leave(), direction, left, bounce: None });
                 }
-                Err(_) => held.hang_up(),
+                Err(problem) => {
+                    held.hang_up();
+                    if let Verdict::Fails(error) = self.shared.decide(problem, asked, asked) {
+                        self.shared.report(batch, &window, Err(error));
+                        return None;
+                    }
+                }
             }
         }
         // SAFETY: by contract of this function.
@@ -357,7 +365,8 @@ impl<S: Store> Device for Remote<S> {
     }
 
     fn tables(&self) -> Bytes {
-        Bytes(self.shared.links.bytes(self.shared.store.servers()))
+        let Shared { store, links, .. } = &*self.shared;
+        Bytes(store.connections(links.count()) * CONNECTION_BYTES as u64)
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

@@ -5,7 +5,6 @@
 
 use crate::places::{Places, Taken};
 use crate::remote::store::{Connection, Store};
-use crate::remote::stream::BYTES;
 use crate::remote::verdict::Problem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -27,13 +26,11 @@ pub(super) struct Links<L: Connection> {
 /// A place: its connection, once there is one.
 struct Seat<L: Connection> {
     link: Option<L>,
-    /// A connection whose requests may be carried out later.
-    earlier: Option<L::Name>,
 }
 
 impl<L: Connection> Default for Seat<L> {
     fn default() -> Seat<L> {
-        Seat { link: None, earlier: None }
+        Seat { link: None }
     }
 }
 
@@ -97,9 +94,9 @@ impl<L: Connection> Links<L> {
         all.into_iter().for_each(|mut seat| std::mem::forget(std::mem::take(&mut *seat)));
     }
 
-    /// Memory of all that were made, of so many connections each.
-    pub(super) fn bytes(&self, connections: u64) -> u64 {
-        u64::from(self.made.load(Relaxed)) * connections * BYTES as u64
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.made.load(Relaxed).into()
     }
 }
 
@@ -119,12 +116,8 @@ impl<L: Connection> Held<'_, L> {
     ) -> Result<&mut L, Problem> {
         let seat = &mut *self.seat;
         if seat.link.is_none() {
-            let mut link = store.connect(deadline)?;
-            match &seat.earlier {
-                Some(earlier) => link.bury(earlier)?,
-                None => drop(self.made.fetch_add(1, Relaxed)),
-            }
-            seat.link = Some(link);
+            seat.link = Some(store.connect(deadline)?);
+            self.made.fetch_add(1, Relaxed);
         }
         let link = seat.link.as_mut().expect("made above");
         link.set_deadline(deadline)?;
@@ -139,13 +132,14 @@ impl<L: Connection> Held<'_, L> {
     /// Puts a connection there.
     pub(super) fn put(&mut self, link: L) {
         self.made.fetch_add(1, Relaxed);
-        *self.seat = Seat { earlier: None, link: Some(link) };
+        *self.seat = Seat { link: Some(link) };
     }
 
-    /// Closes the connection.
+    /// Gives up what is under way on the connection.
     pub(super) fn hang_up(&mut self) {
         if let Some(link) = self.seat.link.take() {
-            self.seat.earlier = Some(link.name());
+            self.seat.link = link.hang_up();
+            self.made.fetch_sub(self.seat.link.is_none().into(), Relaxed);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use rustls::pki_types::ServerName;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -87,16 +87,30 @@ impl Server {
         })
     }
 
-    /// Another server of the same cluster, at this host or, `None`, at that of this one. Its
-    /// certificate is for the same name.
-    pub(super) fn sibling(&self, at: Option<IpAddr>, port: u16) -> Server {
-        let host = |own: &str| at.map_or_else(|| own.to_owned(), |at| at.to_string());
+    /// Whether it is at this address.
+    pub(super) fn is_at(&self, at: IpAddr, port: u16) -> bool {
         match self {
-            Server::Tcp { host: own, .. } => Server::Tcp { host: host(own), port },
-            Server::Tls { name, host: own, .. } => {
-                Server::Tls { name: name.clone(), host: host(own), port }
+            Server::Tcp { host, port: own } | Server::Tls { host, port: own, .. } => {
+                *own == port && host.parse() == Ok(at)
             }
-            Server::Unix { .. } => Server::Tcp { host: host("127.0.0.1"), port },
+            Server::Unix { .. } => false,
+        }
+    }
+
+    /// The address of its host, if it has one.
+    pub(super) fn host(&self) -> Option<IpAddr> {
+        match self {
+            Server::Tcp { host, .. } | Server::Tls { host, .. } => host.parse().ok(),
+            Server::Unix { .. } => Some(Ipv4Addr::LOCALHOST.into()),
+        }
+    }
+
+    /// Another server of the same cluster. Its certificate is for the same name.
+    pub(super) fn sibling(&self, at: IpAddr, port: u16) -> Server {
+        let host = at.to_string();
+        match self {
+            Server::Tcp { .. } | Server::Unix { .. } => Server::Tcp { host, port },
+            Server::Tls { name, .. } => Server::Tls { name: name.clone(), host, port },
         }
     }
 }
@@ -147,14 +161,16 @@ mod tests {
     fn servers_of_a_cluster_differ_in_address_and_have_one_name() {
         let own = |text| Server::parse_tls(text).unwrap();
         let socket = Server::Unix { path: "/run/redis.sock".into() };
-        let at = |text: &str| Some(text.parse().unwrap());
+        let at = |text: &str| text.parse::<IpAddr>().unwrap();
         for (server, host, expected) in [
             (own("swap.lan:7"), at("10.0.0.2"), "swap.lan=10.0.0.2:8"),
-            (own("swap.lan=[::1]:7"), None, "swap.lan=[::1]:8"),
-            (Server::parse_tcp("10.0.0.1:7").unwrap(), at("::1"), "[::1]:8"),
-            (socket, None, "127.0.0.1:8"),
+            (Server::parse_tcp("10.0.0.1:7").unwrap(), at("0:0::1"), "[::1]:8"),
+            (socket.clone(), socket.host().unwrap(), "127.0.0.1:8"),
         ] {
-            assert_eq!(server.sibling(host, 8).to_string(), expected);
+            let sibling = server.sibling(host, 8);
+            assert_eq!(sibling.to_string(), expected);
+            assert!(sibling.is_at(host, 8) && !sibling.is_at(host, 7) && !server.is_at(host, 8));
         }
+        assert_eq!(own("swap.lan=[::1]:7").host(), Some(at("::1")));
     }
 }

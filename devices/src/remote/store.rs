@@ -26,15 +26,9 @@ pub(super) struct Transfers<'a> {
 pub(super) type Outcomes = [Result<(), Problem>; PAGES];
 
 /// A connection, or one to each of several servers.
-pub(super) trait Connection: Send {
-    /// A connection as the server knows it.
-    type Name: Send;
-
-    fn name(&self) -> Self::Name;
-
-    /// Makes the server drop an earlier connection, and what it has received there and not carried
-    /// out yet, if it can: before it is sent anything else.
-    fn bury(&mut self, earlier: &Self::Name) -> Result<(), Problem>;
+pub(super) trait Connection: Send + Sized {
+    /// Gives up what is under way. `None`: it is of no more use.
+    fn hang_up(self) -> Option<Self>;
 
     /// Sets how long an answer may take.
     fn set_deadline(&mut self, deadline: Duration) -> Result<(), Problem>;
@@ -63,9 +57,9 @@ pub(super) trait Store: Send + Sync + Sized + 'static {
     /// The most connections at once.
     fn links_max(&self) -> usize;
 
-    /// The servers, each of which has a connection of a link.
-    fn servers(&self) -> u64 {
-        1
+    /// The connections of so many links.
+    fn connections(&self, links: u64) -> u64 {
+        links
     }
 
     /// The most pages of a request.

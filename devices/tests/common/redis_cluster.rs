@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long a server of a cluster is silent before the others take it for dead, in milliseconds.
-pub(crate) const NODE_TIMEOUT: &str = "300";
+const NODE_TIMEOUT: &str = "300";
 
 /// Far above what any step takes.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
@@ -34,8 +34,17 @@ impl Servers {
 
     /// A cluster of masters, each with so many replicas.
     pub(crate) fn cluster(masters: usize, replicas: usize) -> Option<Servers> {
+        Servers::patient_cluster(masters, replicas, NODE_TIMEOUT)
+    }
+
+    /// A cluster that takes servers for dead after so many milliseconds.
+    pub(crate) fn patient_cluster(
+        masters: usize,
+        replicas: usize,
+        node_timeout: &str,
+    ) -> Option<Servers> {
         let count = masters * (1 + replicas);
-        let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT];
+        let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", node_timeout];
         let servers = Servers::start(count, &options)?;
         let mut create = Command::new("redis-cli");
         create.args(["--cluster", "create", "--cluster-yes", "--cluster-replicas"]);
@@ -141,7 +150,9 @@ impl Node {
             return None;
         };
         let node = Node { process, port };
-        await_state("redis-server answers", || node.ask("ping") == "PONG");
+        // The port may have become another's.
+        let own = format!("process_id:{}", node.process.id());
+        await_state("redis-server answers", || node.ask("info server").contains(&own));
         Some(node)
     }
 

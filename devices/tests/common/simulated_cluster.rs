@@ -59,12 +59,13 @@ struct State {
     /// Where a hash slot is on its way to.
     moving: HashMap<usize, usize>,
     /// The keys of each server.
-    keys: HashMap<(usize, Vec<u8>), HashMap<Vec<u8>, Vec<u8>>>,
+    keys: HashMap<(usize, Vec<u8>), Hash>,
     /// Connections by number.
     ends: HashMap<u64, Arc<AtomicBool>>,
 }
 
 type Command = Vec<Vec<u8>>;
+type Hash = HashMap<Vec<u8>, Vec<u8>>;
 
 impl Cluster {
     pub(crate) fn start(servers: usize, seed: u64, faults: Faults) -> Cluster {

@@ -80,7 +80,8 @@ pub(crate) fn requirements(mapping: Mapping, system_calls: SystemCalls) -> Vec<I
     for (name, flag, resource) in
         [("address space", "-v", Resource::As), ("data", "-d", Resource::Data)]
     {
-        items.push(addresses(name, flag, getrlimit(resource).maximum));
+        let limit = getrlimit(resource);
+        items.push(addresses(name, flag, limit.current, limit.maximum));
     }
     items
 }
@@ -264,12 +265,15 @@ fn overcommit(mode: &str) -> Item {
     }
 }
 
-/// A limit that counts the range of paged memory. Each process raises its soft limit by that.
-fn addresses(name: &'static str, flag: &str, hard: Option<u64>) -> Item {
-    match hard.map(Bytes) {
-        None => Item::ok(name, "no limit"),
-        Some(limit) if limit.0 >= RANGE_AND_OWN => Item::ok(name, format!("limit {limit}")),
-        Some(limit) => Item::fail(
+/// A limit that counts the range of paged memory. Each process raises its soft limit by that, where
+/// the hard one permits it.
+fn addresses(name: &'static str, flag: &str, soft: Option<u64>, hard: Option<u64>) -> Item {
+    let Some(soft) = soft else { return Item::ok(name, "no limit") };
+    let may_rise = hard.is_none_or(|hard| hard.saturating_sub(soft) >= RANGE_AND_OWN);
+    let limit = Bytes(soft);
+    match may_rise || soft >= RANGE_AND_OWN {
+        true => Item::ok(name, format!("limit {limit}")),
+        false => Item::fail(
             name,
             format!("limited to {limit}, too little to reserve the paged range in"),
             &format!("'ulimit {flag} unlimited'"),
@@ -304,8 +308,11 @@ mod tests {
             Denied::Filtered,
             Denied::Error(12),
         ];
-        let mut items =
-            vec![overcommit("2"), addresses("data", "-d", Some(1 << 30)), maps(Some(100))];
+        let mut items = vec![
+            overcommit("2"),
+            addresses("data", "-d", Some(1 << 30), Some(1 << 43)),
+            maps(Some(100)),
+        ];
         items.extend(denials.map(|denied| userfaultfd_denied("userfaultfd", denied)));
         for item in items {
             assert_ne!(item.status, Status::Ok);
@@ -349,8 +356,11 @@ mod tests {
 
     #[test]
     fn limits_are_judged() {
-        assert_eq!(addresses("data", "-d", None).status, Status::Ok);
-        assert_eq!(addresses("data", "-d", Some(1 << 46)).status, Status::Ok);
+        let of_data = |soft, hard| addresses("data", "-d", soft, hard).status;
+        assert_eq!(of_data(None, None), Status::Ok);
+        assert_eq!(of_data(Some(1 << 30), None), Status::Ok);
+        assert_eq!(of_data(Some(2 << 40), Some(13 << 40)), Status::Fail);
+        assert_eq!(of_data(Some(13 << 40), Some(13 << 40)), Status::Ok);
         assert_eq!(overcommit("0").status, Status::Ok);
         assert_eq!(maps(Some(65_530)).status, Status::Ok);
         assert!(huge_pages("always [madvise] never").found.starts_with("madvise"));

@@ -228,15 +228,11 @@ fn unfit(terms: &Terms, size: Bytes) -> Option<Reason> {
 }
 
 impl Connection for Link {
-    type Name = ();
-
-    fn name(&self) {}
-
-    /// The protocol has nothing for it. A connection is given up only when the other side is gone,
-    /// or after all patience. If a write is carried out later and its slot has a newer page, the
-    /// seal notices that: no number of a write is given twice.
-    fn bury(&mut self, (): &()) -> Result<(), Problem> {
-        Ok(())
+    /// A connection is given up only when the other side is gone, when the other replica has
+    /// answered a read, or after all patience. If a write is carried out later and its slot has a
+    /// newer page, the seal notices that: no number of a write is given twice.
+    fn hang_up(self) -> Option<Link> {
+        None
     }
 
     fn set_deadline(&mut self, deadline: Duration) -> Result<(), Problem> {

@@ -5,7 +5,9 @@
 //!         \- layout    as known when the requests were made
 //! requests --> owner of the key --> answers; -MOVED, -ASK --> the server that is named
 //! ```
-//! Once one connection is lost all are given up: what was under way on them is not needed.
+//! Once one connection is lost, those are given up on which something is under way. The server that
+//! they were to is made to drop them before it is sent anything else: a write that it has received
+//! must not be carried out after the next one of its slot.
 
 use crate::remote::redis::cluster;
 use crate::remote::redis::keys::Key;
@@ -23,8 +25,9 @@ pub(super) const REDIRECTIONS: usize = 8;
 const TOGETHER: usize = 256;
 /// How long a server may take to describe its cluster, when others can be asked.
 const DESCRIPTION_MAX: Duration = Duration::from_millis(300);
-/// How long a write waits for a replica, in milliseconds.
-const COPY_MAX: u64 = 500;
+/// How long a write waits for a replica, and its part of the time that an answer may take.
+const COPY_MAX: Duration = Duration::from_millis(500);
+const COPY_PART: u32 = 2;
 
 /// Connections to servers.
 pub(super) struct Bundle {
@@ -36,7 +39,7 @@ pub(super) struct Bundle {
 #[derive(Default)]
 struct Member {
     link: Option<Link>,
-    /// A connection whose requests may be carried out later.
+    /// A connection that was given up: its requests may be carried out until it is dropped.
     earlier: Option<Identity>,
     stage: Stage,
 }
@@ -64,23 +67,29 @@ impl Bundle {
         &mut self.members[server]
     }
 
+    /// Gives up the connections on which something is under way.
+    fn give_up_failed(&mut self) {
+        let failed = self.members.iter_mut().filter(|member| member.stage != Stage::Idle);
+        failed.for_each(Member::give_up);
+    }
+
     /// The connection to a server; makes one if there is none.
     pub(super) fn link(&mut self, nodes: &Nodes, server: usize) -> Result<&mut Link, Problem> {
         let deadline = nodes.deadline(self.deadline);
         let member = self.member(server);
         if member.link.is_none() {
             let mut link = Link::open(&nodes.server(server), &nodes.login, deadline)?;
-            if let Some(earlier) = member.earlier {
-                link.bury(earlier)?;
+            match member.earlier {
+                Some(earlier) => link.bury(earlier)?,
+                None => nodes.connected(),
             }
-            member.earlier = None;
             member.link = Some(link);
         }
-        self.open(nodes, server)
+        self.made(nodes, server)
     }
 
-    /// The connection to a server, on which something is under way.
-    fn open(&mut self, nodes: &Nodes, server: usize) -> Result<&mut Link, Problem> {
+    /// The connection to a server that there is.
+    fn made(&mut self, nodes: &Nodes, server: usize) -> Result<&mut Link, Problem> {
         let deadline = nodes.deadline(self.deadline);
         let link = self.member(server).link.as_mut().ok_or(Problem::Malformed)?;
         link.set_deadline(deadline)?;
@@ -90,8 +99,7 @@ impl Bundle {
     /// Before requests are collected: gives up connections on which the last ones failed, and looks
     /// which servers have the keys, if that is in doubt.
     pub(super) fn begin(&mut self, nodes: &Nodes) -> Result<(), Problem> {
-        let failed = self.members.iter_mut().filter(|member| member.stage != Stage::Idle);
-        failed.for_each(Member::give_up);
+        self.give_up_failed();
         if nodes.take_doubt() {
             let described = self.describe(nodes);
             described.inspect_err(|_| nodes.doubt())?;
@@ -100,34 +108,42 @@ impl Bundle {
         Ok(())
     }
 
-    /// Asks one server after the other for the state of the cluster: connected ones first.
+    /// Asks one server after the other for the state of the cluster: connected ones first, and
+    /// again with more time if none answers soon.
     fn describe(&mut self, nodes: &Nodes) -> Result<(), Problem> {
         let mut servers: Vec<usize> = (0..nodes.count()).collect();
-        servers.sort_by_key(|server| self.member(*server).link.is_none());
-        let mut last = Problem::Refused(Refusal::Busy);
-        for server in servers {
-            match self.description(nodes, server).map(|text| cluster::masters(&text)) {
-                Ok(masters) if !masters.is_empty() => {
-                    nodes.adopt(server, &masters);
-                    return Ok(());
-                }
-                // It is not, or not yet, in a cluster.
-                Ok(_) => {}
-                Err(problem) => {
-                    self.member(server).give_up();
-                    last = problem;
+        let last = nodes.described_by();
+        servers.sort_by_key(|server| (self.member(*server).link.is_none(), *server != last));
+        let most = self.deadline;
+        let mut described = Err(Problem::Refused(Refusal::Busy));
+        for deadline in [most.min(DESCRIPTION_MAX), most] {
+            for server in &servers {
+                self.deadline = deadline;
+                described = self.describe_by(nodes, *server);
+                self.deadline = most;
+                if described.is_ok() {
+                    return described;
                 }
             }
+            if nodes.has_owners() {
+                // They may be right.
+                nodes.doubt();
+                return Ok(());
+            }
         }
-        Err(last)
+        described
     }
 
-    fn description(&mut self, nodes: &Nodes, server: usize) -> Result<String, Problem> {
-        let most = self.deadline;
-        self.deadline = most.min(DESCRIPTION_MAX);
-        let told = self.link(nodes, server).and_then(|link| link.text(&[b"CLUSTER", b"NODES"]));
-        self.deadline = most;
-        told
+    fn describe_by(&mut self, nodes: &Nodes, server: usize) -> Result<(), Problem> {
+        let described = self.link(nodes, server).and_then(|link| {
+            let masters = cluster::masters(&link.text(&[b"CLUSTER", b"NODES"])?);
+            match masters.is_empty() {
+                // It is not, or not yet, in a cluster.
+                true => Err(Problem::Refused(Refusal::Busy)),
+                false => nodes.adopt(server, &masters),
+            }
+        });
+        described.inspect_err(|_| self.member(server).give_up())
     }
 
     /// Collects a request for a server.
@@ -149,13 +165,13 @@ impl Bundle {
 
     /// Sends what was collected.
     pub(super) fn send(&mut self) -> Result<(), Problem> {
-        let asked = self.members.iter_mut().filter(|member| member.stage != Stage::Idle);
-        asked.filter_map(|member| member.link.as_mut()).try_for_each(Link::send)
+        self.members.iter_mut().try_for_each(Member::send)
     }
 
     /// Sends writes that were collected, and asks that they are in a replica of each server, too,
     /// where it has one.
     pub(super) fn send_writes(&mut self, nodes: &Nodes) -> Result<(), Problem> {
+        let most = COPY_MAX.min(nodes.deadline(self.deadline) / COPY_PART);
         for (server, member) in self.members.iter_mut().enumerate() {
             if let (Stage::Asked, Some(link)) = (member.stage, &mut member.link)
                 && nodes.awaits_copy(&self.layout, server)
@@ -165,24 +181,32 @@ impl Bundle {
                     requests.begin(3);
                     requests.word(b"WAIT");
                     requests.number(1);
-                    requests.number(COPY_MAX);
+                    requests.number(most.as_millis() as u64);
                 });
             }
         }
         self.send()
     }
 
-    /// Takes the last answers.
+    /// Takes the last answers. Without a copy in time the writes are made again, alone, once it is
+    /// known that the server is still the one for them.
     pub(super) fn end(&mut self, nodes: &Nodes) -> Result<(), Problem> {
+        let mut copied = Ok(());
         for (server, member) in self.members.iter_mut().enumerate() {
-            let stage = std::mem::take(&mut member.stage);
-            if let (Stage::AskedForCopy, Some(link)) = (stage, &mut member.link)
-                && link.answer()? == Answer::Integer(0)
-            {
-                nodes.no_copy(&self.layout, server);
+            if let (Stage::AskedForCopy, Some(link)) = (member.stage, &mut member.link) {
+                match link.answer()? {
+                    Answer::Integer(1..) => {}
+                    Answer::Integer(_) => {
+                        nodes.no_copy(&self.layout, server);
+                        copied = Err(Problem::Refused(Refusal::Busy));
+                    }
+                    Answer::Refused(refusal) => copied = Err(Problem::Refused(refusal)),
+                    _ => return Err(Problem::Malformed),
+                }
             }
+            member.stage = Stage::Idle;
         }
-        Ok(())
+        copied
     }
 
     /// The connection with the answer to a request that was made by this route, and that answer.
@@ -191,7 +215,7 @@ impl Bundle {
         nodes: &Nodes,
         route: Route,
     ) -> Result<(&mut Link, Answer), Problem> {
-        let link = self.open(nodes, route.server)?;
+        let link = self.made(nodes, route.server)?;
         if route.tenure == Tenure::Partial {
             // To ASKING.
             link.answer()?;
@@ -220,62 +244,117 @@ impl Bundle {
     ) -> Result<Answer, Problem> {
         for _ in 0..REDIRECTIONS {
             self.collect(nodes, route, write)?;
-            self.send()?;
+            self.send_writes(nodes)?;
             let (_, answer) = self.answer(nodes, route)?;
             self.end(nodes)?;
             match answer {
-                Answer::Elsewhere(to) => route = nodes.follow(route.server, to),
+                Answer::Elsewhere(to) => route = nodes.follow(route.server, to)?,
                 answer => return Ok(answer),
             }
         }
         Err(Problem::Refused(Refusal::Busy))
     }
 
-    /// Makes a request about each of many keys, which is to be answered by a number.
+    /// Makes a request about each of many keys, which is to be answered by a number. After a
+    /// failure of one server the others are asked all the same.
     pub(super) fn ask_all(
         &mut self,
         nodes: &Nodes,
         mut keys: impl Iterator<Item = Key>,
         write: &dyn Fn(&mut Requests<'_>, &Key),
     ) -> Result<(), Problem> {
+        let mut failures = Failures::default();
         loop {
             let together: Vec<Key> = keys.by_ref().take(TOGETHER).collect();
             if together.is_empty() {
-                return Ok(());
+                return failures.last.map_or(Ok(()), Err);
             }
             self.begin(nodes)?;
-            let layout = self.layout.clone();
-            for key in &together {
-                self.collect(nodes, layout.owner(key)?, |requests| write(requests, key))?;
+            self.ask_together(nodes, &together, write, &mut failures);
+        }
+    }
+
+    fn ask_together(
+        &mut self,
+        nodes: &Nodes,
+        keys: &[Key],
+        write: &dyn Fn(&mut Requests<'_>, &Key),
+        failures: &mut Failures,
+    ) {
+        let layout = self.layout.clone();
+        let routes: Vec<Option<Route>> =
+            keys.iter().map(|key| failures.unless(None, layout.owner(key))).collect();
+        for (key, route) in keys.iter().zip(&routes) {
+            if let Some(route) = failures.open(*route) {
+                let collected = self.collect(nodes, route, |requests| write(requests, key));
+                failures.unless(Some(route), collected);
             }
-            self.send()?;
-            let mut elsewhere = Vec::new();
-            for key in &together {
-                let route = layout.owner(key)?;
-                match self.answer(nodes, route)?.1 {
-                    Answer::Elsewhere(to) => {
-                        elsewhere.push((key, nodes.follow(route.server, to)));
-                    }
-                    answer => whole(answer)?,
-                }
+        }
+        for (server, member) in self.members.iter_mut().enumerate() {
+            failures.unless(Some(Route { server, tenure: Tenure::Whole }), member.send());
+        }
+        let mut elsewhere = Vec::new();
+        for (key, route) in keys.iter().zip(&routes) {
+            let Some(route) = failures.open(*route) else { continue };
+            let answer = self.answer(nodes, route).map(|(_, answer)| answer);
+            match failures.unless(Some(route), answer) {
+                Some(Answer::Elsewhere(to)) => elsewhere.push((key, route.server, to)),
+                Some(answer) => drop(failures.unless(None, whole(answer))),
+                None => {}
             }
-            self.end(nodes)?;
-            for (key, route) in elsewhere {
-                whole(self.ask_by(nodes, route, &|requests| write(requests, key))?)?;
+        }
+        // Their other answers are not taken.
+        failures.servers.iter().for_each(|server| self.member(*server).give_up());
+        failures.unless(None, self.end(nodes));
+        for (key, from, to) in elsewhere {
+            let asked = nodes.follow(from, to).and_then(|route| {
+                whole(self.ask_by(nodes, route, &|requests| write(requests, key))?)
+            });
+            failures.unless(None, asked);
+        }
+    }
+}
+
+/// What failed of many requests.
+#[derive(Default)]
+struct Failures {
+    last: Option<Problem>,
+    /// Servers that are not asked any more.
+    servers: Vec<usize>,
+}
+
+impl Failures {
+    /// The route, if its server has not failed.
+    fn open(&self, route: Option<Route>) -> Option<Route> {
+        route.filter(|route| !self.servers.contains(&route.server))
+    }
+
+    /// The result; a failure is noted, and that of a `route` ends its server's part.
+    fn unless<T>(&mut self, route: Option<Route>, result: Result<T, Problem>) -> Option<T> {
+        match result {
+            Ok(result) => Some(result),
+            Err(problem) => {
+                self.last = Some(problem);
+                self.servers.extend(route.map(|route| route.server));
+                None
             }
         }
     }
 }
 
 impl Member {
-    fn give_up(&mut self) {
-        self.earlier = self.identity();
-        self.link = None;
-        self.stage = Stage::Idle;
+    fn send(&mut self) -> Result<(), Problem> {
+        match (self.stage, &mut self.link) {
+            (Stage::Asked | Stage::AskedForCopy, Some(link)) => link.send(),
+            _ => Ok(()),
+        }
     }
 
-    fn identity(&self) -> Option<Identity> {
-        self.link.as_ref().map(Link::identity).or(self.earlier)
+    fn give_up(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.earlier = Some(link.identity());
+        }
+        self.stage = Stage::Idle;
     }
 }
 
@@ -289,17 +368,9 @@ pub(super) fn whole(answer: Answer) -> Result<(), Problem> {
 }
 
 impl Connection for Bundle {
-    type Name = Vec<Option<Identity>>;
-
-    fn name(&self) -> Self::Name {
-        self.members.iter().map(Member::identity).collect()
-    }
-
-    /// When a server gets its connection.
-    fn bury(&mut self, earlier: &Self::Name) -> Result<(), Problem> {
-        let member = |earlier: &Option<Identity>| Member { earlier: *earlier, ..Member::default() };
-        self.members = earlier.iter().map(member).collect();
-        Ok(())
+    fn hang_up(mut self) -> Option<Bundle> {
+        self.give_up_failed();
+        Some(self)
     }
 
     fn set_deadline(&mut self, deadline: Duration) -> Result<(), Problem> {

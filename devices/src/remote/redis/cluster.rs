@@ -19,7 +19,14 @@ pub(super) struct Master {
     pub(super) slots: Vec<RangeInclusive<usize>>,
     /// How many replicas it has that are not taken for dead.
     pub(super) replicas: usize,
+    /// The number of the election, or of the move, that gave it the slots.
+    pub(super) epoch: u64,
 }
+
+/// The longest description that is read: a cluster has 1000 servers at most.
+const TEXT_MAX: usize = 1 << 20;
+/// The most lines.
+const LINES_MAX: usize = 4096;
 
 /// A line.
 struct Line<'a> {
@@ -27,6 +34,7 @@ struct Line<'a> {
     address: &'a str,
     flags: &'a str,
     master: &'a str,
+    epoch: u64,
     slots: Vec<&'a str>,
 }
 
@@ -35,9 +43,11 @@ impl Line<'_> {
         let mut words = text.split_ascii_whitespace();
         let [id, address, flags, master] =
             [words.next()?, words.next()?, words.next()?, words.next()?];
-        // Times, the epoch, and the state of the servers' connection.
-        let slots = words.skip(4).collect();
-        Some(Line { id, address, flags, master, slots })
+        // Behind two times.
+        let epoch = words.nth(2)?.parse().ok()?;
+        // Behind the state of the servers' connection.
+        let slots = words.skip(1).collect();
+        Some(Line { id, address, flags, master, epoch, slots })
     }
 
     fn has(&self, flag: &str) -> bool {
@@ -56,7 +66,7 @@ impl Line<'_> {
         let port = port.parse().ok().filter(|port| *port != 0)?;
         let replicas = lines.iter().filter(|line| line.is_replica_of(self.id)).count();
         let slots = self.slots.iter().filter_map(|text| range(text)).collect();
-        Some(Master { host, port, slots, replicas })
+        Some(Master { host, port, slots, replicas, epoch: self.epoch })
     }
 }
 
@@ -69,7 +79,10 @@ fn range(text: &str) -> Option<RangeInclusive<usize>> {
 
 /// The masters of a description that have hash slots.
 pub(super) fn masters(text: &str) -> Vec<Master> {
-    let lines: Vec<Line<'_>> = text.lines().filter_map(Line::read).collect();
+    if text.len() > TEXT_MAX {
+        return Vec::new();
+    }
+    let lines: Vec<Line<'_>> = text.lines().take(LINES_MAX).filter_map(Line::read).collect();
     let masters = lines.iter().filter(|line| line.has("master"));
     let masters = masters.filter_map(|line| line.master(&lines));
     masters.filter(|master| !master.slots.is_empty()).collect()

@@ -43,7 +43,7 @@ use highwater_units::{PAGE_SIZE, RUN_PAGES_MAX};
 use keys::Session;
 use link::{Answer, Link, field};
 use nodes::{Kind, Nodes, Route};
-use resp::Redirection;
+use resp::{Redirection, Tenure};
 use session::expire;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -76,7 +76,12 @@ pub(crate) fn open(
     let segments = spec.pages().div_ceil(SEGMENT);
     let written = SlotSet::new(segments);
     let written = written.map_err(|errno| Reason::from_errno("map memory", errno))?;
-    match session.hold(&mut bundle, &nodes, holder) {
+    let mut held = session.hold(&mut bundle, &nodes, holder);
+    if held == Err(Problem::Refused(Refusal::Busy)) {
+        // A replica did not have it in time.
+        held = session.hold(&mut bundle, &nodes, holder);
+    }
+    match held {
         // Other processes of the run have used it, and other devices may have room.
         Err(Problem::Refused(Refusal::Full)) if options.run.is_some() => {}
         held => held.map_err(reason)?,
@@ -319,7 +324,10 @@ impl Redis {
                 Heard::Elsewhere(to) => {
                     // Until that server has answered.
                     outcomes[index] = Err(Problem::Refused(Refusal::Busy));
-                    elsewhere[index] = Some(self.nodes.follow(route.server, to));
+                    let to = self.nodes.follow(route.server, to)?;
+                    // Whether that one has replicas is known once the cluster is described again.
+                    let waits = transfers.direction == Direction::Write;
+                    elsewhere[index] = Some(to).filter(|to| !waits || to.tenure == Tenure::Partial);
                 }
             }
         }
@@ -376,8 +384,8 @@ impl Store for Redis {
         PLACES
     }
 
-    fn servers(&self) -> u64 {
-        self.nodes.count() as u64
+    fn connections(&self, _links: u64) -> u64 {
+        self.nodes.connections()
     }
 
     fn run_max(&self) -> usize {
@@ -415,7 +423,11 @@ impl Store for Redis {
 
     fn refresh(&self, bundle: &mut Bundle) -> Result<(), Problem> {
         let extended = self.session().extend(bundle, &self.nodes, self.written.members());
-        self.noted(extended)
+        // A server that has taken over may not have heard of this holder.
+        match self.hold(bundle) {
+            Err(Problem::Refused(Refusal::Full)) => self.noted(extended),
+            held => self.noted(extended.and(held)),
+        }
     }
 
     fn clear(&self, bundle: &mut Bundle) -> Result<(), Problem> {

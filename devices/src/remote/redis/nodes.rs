@@ -17,7 +17,7 @@ use crate::remote::verdict::{Problem, Refusal};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -29,6 +29,8 @@ const ALONE: Duration = Duration::from_secs(5);
 const CLUSTER_DEADLINE: Duration = Duration::from_secs(1);
 /// No server.
 const NONE: u16 = u16::MAX;
+/// The most servers: a cluster has 1000 at most.
+const SERVERS_MAX: usize = 2048;
 
 /// A server that a request is made to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,8 @@ struct Copies {
     count: usize,
     /// Milliseconds from `Nodes::base`: until then writes do not wait for them.
     alone_until: AtomicU64,
+    /// The epoch of the server's slots.
+    epoch: u64,
 }
 
 /// What the servers are to each other.
@@ -76,6 +80,10 @@ pub(super) struct Nodes {
     named: Arc<[Endpoint]>,
     known: RwLock<Known>,
     doubted: AtomicBool,
+    /// The server that described the cluster last.
+    described_by: AtomicUsize,
+    /// Connections that were made, of all links.
+    connections: AtomicU64,
     base: Instant,
 }
 
@@ -87,6 +95,33 @@ struct Known {
 impl Owners {
     fn none() -> Owners {
         Owners { of: vec![NONE; HASH_SLOTS], copies: Vec::new() }
+    }
+
+    /// The owners as `masters` say, whose servers have these indices. A description may be older
+    /// than what is known: by a master that stood still while its replica took over. A slot goes to
+    /// another server only with an epoch that is not smaller.
+    fn after(&self, masters: &[Master], servers: &[usize]) -> Owners {
+        let mut owners = Owners { of: self.of.clone(), copies: Vec::new() };
+        let count = servers.iter().map(|server| server + 1).max().unwrap_or(0);
+        owners.copies.resize_with(count.max(self.copies.len()), Copies::default);
+        for (server, copies) in owners.copies.iter_mut().enumerate() {
+            if let Some(old) = self.copies.get(server) {
+                copies.alone_until = AtomicU64::new(old.alone_until.load(Relaxed));
+                copies.epoch = old.epoch;
+            }
+        }
+        for (master, server) in masters.iter().zip(servers) {
+            let known = |owner: u16| self.copies.get(usize::from(owner)).map_or(0, |it| it.epoch);
+            for slot in master.slots.iter().cloned().flatten().take(HASH_SLOTS) {
+                let owner = self.of[slot];
+                if usize::from(owner) == *server || master.epoch >= known(owner) {
+                    owners.of[slot] = *server as u16;
+                }
+            }
+            let copies = &mut owners.copies[*server];
+            (copies.count, copies.epoch) = (master.replicas, copies.epoch.max(master.epoch));
+        }
+        owners
     }
 }
 
@@ -132,7 +167,9 @@ impl Nodes {
         let servers = named.iter().cloned().map(Arc::new).collect();
         let known = RwLock::new(Known { servers, layout: Arc::new(layout) });
         let doubted = AtomicBool::new(true);
-        Nodes { login, kind, named, known, doubted, base: Instant::now() }
+        let (described_by, connections) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let base = Instant::now();
+        Nodes { login, kind, named, known, doubted, described_by, connections, base }
     }
 
     /// Those of a forked child.
@@ -165,6 +202,21 @@ impl Nodes {
         self.read().servers.len()
     }
 
+    /// The server to ask first for a description.
+    pub(super) fn described_by(&self) -> usize {
+        self.described_by.load(Relaxed)
+    }
+
+    /// One more connection: its memory is kept for the next one.
+    pub(super) fn connected(&self) {
+        self.connections.fetch_add(1, Relaxed);
+    }
+
+    /// Connections that were made.
+    pub(super) fn connections(&self) -> u64 {
+        self.connections.load(Relaxed)
+    }
+
     /// How long an answer may take. A cluster may have another server for it by then.
     pub(super) fn deadline(&self, most: Duration) -> Duration {
         match self.kind {
@@ -184,38 +236,45 @@ impl Nodes {
     }
 
     /// Where `from` says that a key is.
-    pub(super) fn follow(&self, from: usize, to: Redirection) -> Route {
+    pub(super) fn follow(&self, from: usize, to: Redirection) -> Result<Route, Problem> {
         if to.tenure == Tenure::Whole {
             self.doubt();
         }
-        Route { server: self.index(from, to.host, to.port), tenure: to.tenure }
+        let server = self.index(from, to.host, to.port)?;
+        Ok(Route { server, tenure: to.tenure })
     }
 
     /// Takes over what the server `from` says of its cluster.
-    pub(super) fn adopt(&self, from: usize, masters: &[Master]) {
-        let mut owners = Owners::none();
-        for master in masters {
-            let server = self.index(from, master.host, master.port);
-            let slots = master.slots.iter().cloned().flatten();
-            slots.for_each(|slot| owners.of[slot] = server as u16);
-            let servers = owners.copies.len().max(server + 1);
-            owners.copies.resize_with(servers, Copies::default);
-            owners.copies[server].count = master.replicas;
+    pub(super) fn adopt(&self, from: usize, masters: &[Master]) -> Result<(), Problem> {
+        let index = |master: &Master| self.index(from, master.host, master.port);
+        let servers = masters.iter().map(index).collect::<Result<Vec<usize>, Problem>>()?;
+        let known = &mut *self.write();
+        if let Layout::Cluster(owners) = &*known.layout {
+            known.layout = Arc::new(Layout::Cluster(owners.after(masters, &servers)));
         }
-        self.write().layout = Arc::new(Layout::Cluster(owners));
+        self.described_by.store(from, Relaxed);
+        Ok(())
     }
 
     /// The index of a server, which is a new one if it was not known.
-    fn index(&self, from: usize, host: Option<IpAddr>, port: u16) -> usize {
+    fn index(&self, from: usize, host: Option<IpAddr>, port: u16) -> Result<usize, Problem> {
         let from = self.server(from);
-        let server = from.server.sibling(host, port);
+        let host = host.or_else(|| from.server.host()).ok_or(Problem::Malformed)?;
         let servers = &mut self.write().servers;
-        let found = servers.iter().position(|known| known.server == server);
-        found.unwrap_or_else(|| {
-            servers.push(Arc::new(Endpoint { server, tls: from.tls.clone() }));
-            assert!(servers.len() < usize::from(NONE), "fewer servers than numbers for them");
-            servers.len() - 1
-        })
+        if let Some(found) = servers.iter().position(|known| known.server.is_at(host, port)) {
+            return Ok(found);
+        }
+        if servers.len() >= SERVERS_MAX {
+            return Err(Problem::Malformed);
+        }
+        let server = from.server.sibling(host, port);
+        servers.push(Arc::new(Endpoint { server, tls: from.tls.clone() }));
+        Ok(servers.len() - 1)
+    }
+
+    /// Whether there is a layout to go on with.
+    pub(super) fn has_owners(&self) -> bool {
+        !self.layout().owners().is_empty()
     }
 
     /// Whether a write waits until a replica has it, too.
@@ -234,5 +293,44 @@ impl Nodes {
 
     fn now(&self) -> u64 {
         self.base.elapsed().as_millis() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn master(epoch: u64, replicas: usize, first: usize) -> Master {
+        Master { host: None, port: 1, slots: vec![first..=HASH_SLOTS - 1], replicas, epoch }
+    }
+
+    #[test]
+    fn a_slot_goes_to_another_server_with_a_later_epoch() {
+        let owners = Owners::none().after(&[master(1, 1, 0)], &[0]);
+        assert!(owners.of.iter().all(|owner| *owner == 0));
+        // Its replica takes over.
+        let owners = owners.after(&[master(7, 0, 0)], &[2]);
+        assert!(owners.of.iter().all(|owner| *owner == 2));
+        // It goes on, and does not know that yet.
+        let owners = owners.after(&[master(1, 1, 0)], &[0]);
+        assert!(owners.of.iter().all(|owner| *owner == 2));
+        // A part moves.
+        let owners = owners.after(&[master(7, 0, 0), master(8, 0, 9000)], &[2, 1]);
+        assert_eq!((owners.of[8999], owners.of[9000]), (2, 1));
+        let same = owners.after(&[master(8, 0, 9000), master(7, 0, 0)], &[1, 2]);
+        assert_eq!((same.of[8999], same.of[9000]), (2, 1));
+    }
+
+    #[test]
+    fn writes_go_on_alone_although_the_cluster_is_described_again() {
+        let nodes = Nodes::new(Arc::new([]), Login { user: None, password: None }, Kind::Cluster);
+        let set = |owners| nodes.write().layout = Arc::new(Layout::Cluster(owners));
+        set(Owners::none().after(&[master(1, 1, 0)], &[0]));
+        assert!(nodes.awaits_copy(&nodes.layout(), 0) && !nodes.awaits_copy(&nodes.layout(), 1));
+        nodes.no_copy(&nodes.layout(), 0);
+        assert!(!nodes.awaits_copy(&nodes.layout(), 0));
+        let Layout::Cluster(owners) = &*nodes.layout() else { unreachable!() };
+        set(owners.after(&[master(1, 1, 0)], &[0]));
+        assert!(!nodes.awaits_copy(&nodes.layout(), 0), "it waits again");
     }
 }

@@ -75,6 +75,8 @@ pub(super) fn refusal(text: &[u8]) -> Refusal {
         b"LOADING" | b"BUSY" | b"TRYAGAIN" | b"MASTERDOWN" | b"READONLY" => Refusal::Busy,
         // A slot has no master; or it is elsewhere, and the server does not say where.
         b"CLUSTERDOWN" | b"MOVED" | b"ASK" => Refusal::Busy,
+        // It wants more replicas; or it has just become one, and waits for none itself.
+        b"NOREPLICAS" | b"UNBLOCKED" => Refusal::Busy,
         b"NOAUTH" | b"WRONGPASS" | b"NOPERM" => Refusal::Denied,
         // A password that is wrong, before version 6; or where none is set.
         b"ERR" if text.starts_with(b"ERR invalid password") => Refusal::Denied,

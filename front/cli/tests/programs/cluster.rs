@@ -64,14 +64,19 @@ fn sort_goes_on_when_a_master_of_a_cluster_dies_in_mid_run() {
     command.args(["run", "--quiet", "--paged", "6M", "--report"]).arg(place.path("report.json"));
     command.args(["--swap", &swap(&servers), "--"]).args(&sort).env("LC_ALL", "C");
     let run = thread::scope(|scope| {
-        scope.spawn(|| {
-            while servers.keys().len() < 4 {
+        let killer = scope.spawn(|| {
+            let began = Instant::now();
+            while servers.keys().len() < 4 && began.elapsed() < TIME_LIMIT {
                 thread::sleep(Duration::from_millis(10));
             }
             thread::sleep(A_WHILE);
             fullest(&servers).signal(libc::SIGKILL);
+            // At the end they are deleted.
+            servers.keys().len()
         });
-        Run::of(&mut command, &place.path(""), "limited", TIME_LIMIT)
+        let run = Run::of(&mut command, &place.path(""), "limited", TIME_LIMIT);
+        assert!(killer.join().unwrap() > 1, "the run was over before");
+        run
     });
     let report = Report::read(&place.path("report.json"));
     note(&format!("a master dies: {:.1} s; {}", run.elapsed.as_secs_f64(), report.figures()));
