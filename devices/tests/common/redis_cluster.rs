@@ -55,6 +55,7 @@ impl Servers {
         let is_whole = |node: &Node| {
             let replication = node.ask("info replication");
             node.ask("cluster info").contains("cluster_state:ok")
+                && node.ask("cluster nodes").matches("slave ").count() == masters * replicas
                 && match replication.contains("role:master") {
                     true => replication.contains(&format!("connected_slaves:{replicas}")),
                     false => replication.contains("master_link_status:up"),
@@ -139,7 +140,8 @@ impl Node {
     fn start(dir: &TempDir, options: &[&str]) -> Option<Node> {
         let [port, bus] = free_ports();
         let mut server = Command::new("redis-server");
-        server.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port"]);
+        server.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
+        server.args(["--repl-diskless-sync-delay", "0", "--port"]);
         server.arg(port.to_string()).args(options).current_dir(dir.path());
         if !options.is_empty() {
             server.args(["--cluster-port", &bus.to_string()]);

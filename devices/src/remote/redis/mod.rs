@@ -422,6 +422,8 @@ impl Store for Redis {
     }
 
     fn refresh(&self, bundle: &mut Bundle) -> Result<(), Problem> {
+        // Replicas may have been added.
+        self.nodes.doubt();
         let extended = self.session().extend(bundle, &self.nodes, self.written.members());
         // A server that has taken over may not have heard of this holder.
         match self.hold(bundle) {

@@ -31,31 +31,28 @@ fn fullest(servers: &Servers) -> &Node {
 
 #[test]
 fn sort_python_and_forks_on_several_servers() {
-    let place = Place::new();
+    let place = Place::beside_others();
     random_lines(&place.path("text"), 8 * MIB);
     let sort = program("sort", &["-S", "64M", "--parallel=2", "text"]);
     let forks = place.c_program("forks", &["12"]);
     let lists = "lists = [list(range(n, n + 99)) for n in range(20000)]; \
                  print(sum(map(sum, lists)), sum(map(sum, reversed(lists))))";
     let python = program(PYTHON, &["-c", lists]);
-    for servers in [Servers::apart(2), Servers::cluster(3, 0)] {
-        let Some(servers) = servers else { return };
-        let tier = format!("tier:zram:1M+{}", swap(&servers));
-        for (what, program, swap) in [
-            ("sort", &sort, swap(&servers)),
-            ("sort, tier", &sort, tier),
-            ("python", &python, swap(&servers)),
-            ("forks", &forks, swap(&servers)),
-        ] {
-            expect_as_in_memory(&place, what, program, &swap, &[]);
-            assert_eq!(servers.keys(), Vec::<String>::new());
-        }
+    let (Some(apart), Some(cluster)) = (Servers::apart(2), Servers::cluster(3, 0)) else { return };
+    for (what, program, servers, tier) in [
+        ("sort", &sort, &apart, ""),
+        ("sort, tier", &sort, &cluster, "tier:zram:1M+"),
+        ("python", &python, &cluster, ""),
+        ("forks", &forks, &cluster, ""),
+    ] {
+        expect_as_in_memory(&place, what, program, &format!("{tier}{}", swap(servers)), &[]);
+        assert_eq!(servers.keys(), Vec::<String>::new());
     }
 }
 
 #[test]
 fn sort_goes_on_when_a_master_of_a_cluster_dies_in_mid_run() {
-    let place = Place::new();
+    let place = Place::beside_others();
     random_lines(&place.path("text"), 16 * MIB);
     let sort = program("sort", &["-S", "64M", "--parallel=2", "text"]);
     let unlimited = place.run(&sort).expect_success("sort");
@@ -88,7 +85,7 @@ fn sort_goes_on_when_a_master_of_a_cluster_dies_in_mid_run() {
 /// With replicas a program goes on; without them it ends with a line.
 #[test]
 fn a_master_of_a_cluster_that_dies_stalls_a_program_until_its_replica_takes_over() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.compile("stalls", "stalls", &[]);
     let unlimited = without_limits(&program);
     let (expected, _) = printed(unlimited.strip_prefix("filled\n").unwrap());

@@ -150,7 +150,7 @@ fn launch(dir: &Path, port: Option<u16>, arguments: &[&str]) -> Option<Child> {
 
 #[test]
 fn sort_and_forks_on_an_export() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let Some(unix) = Server::start(&place) else { return };
     let Some(tcp) = Server::on_port(&place) else { return };
     random_lines(&place.path("text"), 8 * MIB);

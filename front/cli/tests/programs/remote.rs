@@ -125,7 +125,7 @@ pub(crate) fn go_on_without(waiting: Waiting, most: Duration, bring_back: impl F
 
 #[test]
 fn sort_and_forks_on_a_server() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let Some(server) = Server::start(&place, &[]) else { return };
     random_lines(&place.path("text"), 8 * MIB);
     let sort = program("sort", &["-S", "64M", "--parallel=2", "text"]);
@@ -142,7 +142,7 @@ fn sort_and_forks_on_a_server() {
 
 #[test]
 fn a_server_that_stops_or_is_full_is_no_end() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.compile("seal", "seal", &[]);
     let expected = without_limits(&program);
     let Some(server) = Server::start(&place, &[]) else { return };
@@ -163,7 +163,7 @@ fn a_server_that_stops_or_is_full_is_no_end() {
 
 #[test]
 fn a_server_that_ends_or_forgets_ends_the_program_with_a_line() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let program = place.compile("seal", "seal", &[]);
     let Some(server) = Server::start(&place, &[]) else { return };
     let waiting = Waiting::start(&place, &program, &server.swap(), &["--faults", "handlers"]);
@@ -180,7 +180,7 @@ fn a_server_that_ends_or_forgets_ends_the_program_with_a_line() {
 
 #[test]
 fn a_server_that_cannot_be_used_is_refused_before_the_program_runs() {
-    let place = Place::new();
+    let place = Place::beside_others();
     let Some(server) = Server::start(&place, &["--requirepass", "sesame"]) else { return };
     let missing = format!("redis+unix:{}:16M", place.path("nothing").display());
     let swap = server.swap();
