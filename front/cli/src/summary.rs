@@ -5,6 +5,9 @@ use crate::report::{Compressed, Elsewhere, Latency, Report, Sealing, Tiers, Tran
 use highwater_command::{count, counted, time};
 use highwater_units::{Bytes, Nanos};
 
+/// A peak that is above the budget by no more than one of so many parts counts as within it.
+const ABOVE_PART: u64 = 32;
+
 /// The text of the summary.
 pub(crate) fn text(report: &Report) -> String {
     let mut lines: Vec<String> =
@@ -79,7 +82,7 @@ fn nothing_paged(report: &Report) -> Vec<String> {
         "most of it is of kinds that cannot be paged (docs/limits.md)"
     } else {
         "none asked for 64 KiB at once, or for 1 MiB in small blocks, or it cannot be served (a \
-         static program, or one in Go)"
+         static program, or one in Go; or a line above says why)"
     };
     let above = match peak.bytes > report.budget_bytes {
         true => format!(", above the budget of {}", Bytes(report.budget_bytes)),
@@ -223,7 +226,12 @@ fn peak(report: &Report) -> String {
         peak.elsewhere_bytes,
     ];
     let [all, arena, manager, ram, elsewhere] = bytes.map(Bytes);
-    format!("{all}: paged {arena}, Highwater {manager}, swap in RAM {ram}, not paged {elsewhere}")
+    let most = report.budget_bytes.max(report.budget_end_bytes);
+    let is_above = report.verdict.is_of_all_memory() && all.0 > most + most / ABOVE_PART;
+    let above = if is_above { ", above the budget" } else { "" };
+    format!(
+        "{all}{above}: paged {arena}, Highwater {manager}, swap in RAM {ram}, not paged {elsewhere}"
+    )
 }
 
 fn direct_reclaims(report: &Report) -> String {
@@ -309,6 +317,15 @@ mod tests {
         assert_eq!(lines[12..16], by_process);
         assert_eq!(lines.len(), 15 + by_process.len());
         assert_eq!(lines.last(), Some(&"  verdict           memory did not slow the program"));
+    }
+
+    #[test]
+    fn a_peak_above_a_budget_of_all_memory_is_said() {
+        let mut report = report(&two_processes());
+        report.verdict.option = "--memory";
+        assert!(text(&report).contains("160 MiB, above the budget: paged 128 MiB"));
+        report.budget_end_bytes = 156 << 20;
+        assert!(!text(&report).contains("above"));
     }
 
     #[test]

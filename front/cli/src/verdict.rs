@@ -21,6 +21,8 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
+/// The option of a budget that counts all memory.
+const OF_ALL: &str = "--memory";
 /// Part of the run's time, in percent, below which waiting for memory does not matter.
 const STALLED_MIN: u64 = 2;
 /// Part of all reads, in percent, that one process has made if its estimate is to count.
@@ -167,7 +169,7 @@ impl Evidence {
     /// The option that sets the budget.
     fn option(&self) -> &'static str {
         match self.scope {
-            Some(Scope::Everything) => "--memory",
+            Some(Scope::Everything) => OF_ALL,
             Some(Scope::Paged) => "--paged",
             None => "--memory-per-process",
         }
@@ -248,6 +250,13 @@ fn zram(evidence: &Evidence) -> Option<Zram> {
     let swap = Area { spec, ..slow }.to_string();
     let helps = times >= TIMES_MIN && compresses >= COMPRESSES_MIN;
     helps.then_some(Zram { times, compresses, swap, swap_bytes, budget_bytes })
+}
+
+impl Verdict {
+    /// Whether the budget counts all memory.
+    pub(crate) fn is_of_all_memory(&self) -> bool {
+        self.option == OF_ALL
+    }
 }
 
 impl fmt::Display for Verdict {

@@ -25,7 +25,7 @@ pub(super) const REDIRECTIONS: usize = 8;
 const TOGETHER: usize = 256;
 /// How long a server may take to describe its cluster, when others can be asked.
 const DESCRIPTION_MAX: Duration = Duration::from_millis(300);
-/// How long a write waits for a replica, and its part of the time that an answer may take.
+/// How long a write waits for a replica, and the part of the time that an answer may take.
 const COPY_MAX: Duration = Duration::from_millis(500);
 const COPY_PART: u32 = 2;
 
@@ -283,34 +283,34 @@ impl Bundle {
     ) {
         let layout = self.layout.clone();
         let routes: Vec<Option<Route>> =
-            keys.iter().map(|key| failures.unless(None, layout.owner(key))).collect();
+            keys.iter().map(|key| failures.note(None, layout.owner(key))).collect();
         for (key, route) in keys.iter().zip(&routes) {
-            if let Some(route) = failures.open(*route) {
+            if let Some(route) = failures.spared(*route) {
                 let collected = self.collect(nodes, route, |requests| write(requests, key));
-                failures.unless(Some(route), collected);
+                failures.note(Some(route), collected);
             }
         }
         for (server, member) in self.members.iter_mut().enumerate() {
-            failures.unless(Some(Route { server, tenure: Tenure::Whole }), member.send());
+            failures.note(Some(Route { server, tenure: Tenure::Whole }), member.send());
         }
         let mut elsewhere = Vec::new();
         for (key, route) in keys.iter().zip(&routes) {
-            let Some(route) = failures.open(*route) else { continue };
+            let Some(route) = failures.spared(*route) else { continue };
             let answer = self.answer(nodes, route).map(|(_, answer)| answer);
-            match failures.unless(Some(route), answer) {
+            match failures.note(Some(route), answer) {
                 Some(Answer::Elsewhere(to)) => elsewhere.push((key, route.server, to)),
-                Some(answer) => drop(failures.unless(None, whole(answer))),
+                Some(answer) => drop(failures.note(None, whole(answer))),
                 None => {}
             }
         }
         // Their other answers are not taken.
         failures.servers.iter().for_each(|server| self.member(*server).give_up());
-        failures.unless(None, self.end(nodes));
+        failures.note(None, self.end(nodes));
         for (key, from, to) in elsewhere {
             let asked = nodes.follow(from, to).and_then(|route| {
                 whole(self.ask_by(nodes, route, &|requests| write(requests, key))?)
             });
-            failures.unless(None, asked);
+            failures.note(None, asked);
         }
     }
 }
@@ -325,12 +325,12 @@ struct Failures {
 
 impl Failures {
     /// The route, if its server has not failed.
-    fn open(&self, route: Option<Route>) -> Option<Route> {
+    fn spared(&self, route: Option<Route>) -> Option<Route> {
         route.filter(|route| !self.servers.contains(&route.server))
     }
 
     /// The result; a failure is noted, and that of a `route` ends its server's part.
-    fn unless<T>(&mut self, route: Option<Route>, result: Result<T, Problem>) -> Option<T> {
+    fn note<T>(&mut self, route: Option<Route>, result: Result<T, Problem>) -> Option<T> {
         match result {
             Ok(result) => Some(result),
             Err(problem) => {
