@@ -9,7 +9,7 @@ use common::simulated_cluster::{Cluster, Faults};
 use highwater_devices::{OpenOptions, RemoteOptions, Spec, open_with};
 use std::thread;
 
-const STEPS: u32 = 250;
+const STEPS: u32 = 120;
 const SEEDS: u64 = 6;
 
 /// Faults per million commands, which differ by seed.

@@ -82,26 +82,28 @@ fn sort_goes_on_when_a_master_of_a_cluster_dies_in_mid_run() {
     assert_eq!(servers.keys(), Vec::<String>::new());
 }
 
-/// With replicas a program goes on; without them it ends with a line.
 #[test]
-fn a_master_of_a_cluster_that_dies_stalls_a_program_until_its_replica_takes_over() {
+fn a_master_of_a_cluster_that_stops_stalls_a_program_until_its_replica_takes_over() {
     let place = Place::beside_others();
     let program = place.compile("stalls", "stalls", &[]);
     let unlimited = without_limits(&program);
     let (expected, _) = printed(unlimited.strip_prefix("filled\n").unwrap());
-    for signal in [libc::SIGKILL, libc::SIGSTOP] {
-        let Some(servers) = Servers::cluster(3, 1) else { return };
-        let waiting = Waiting::start(&place, &program, &swap(&servers), &[]);
-        let dies = fullest(&servers);
-        let began = Instant::now();
-        let ended = go_on(waiting, || dies.signal(signal));
-        let took = began.elapsed();
-        assert!(ended.status.success(), "{}", ended.errors);
-        let (sum, stall) = printed(&ended.output);
-        note(&format!("signal {signal}: a page took {stall:?} at most, the program {took:?}"));
-        assert_eq!((sum, &ended.errors[..]), (expected, ""));
-        dies.signal(libc::SIGKILL);
-    }
+    let Some(servers) = Servers::cluster(3, 1) else { return };
+    let waiting = Waiting::start(&place, &program, &swap(&servers), &[]);
+    let dies = fullest(&servers);
+    let began = Instant::now();
+    let ended = go_on(waiting, || dies.signal(libc::SIGSTOP));
+    let took = began.elapsed();
+    assert!(ended.status.success(), "{}", ended.errors);
+    let (sum, stall) = printed(&ended.output);
+    note(&format!("a master stops: a page took {stall:?} at most, the program {took:?}"));
+    assert_eq!((sum, &ended.errors[..]), (expected, ""));
+}
+
+#[test]
+fn a_master_of_a_cluster_that_dies_without_a_replica_ends_the_program_with_a_line() {
+    let place = Place::beside_others();
+    let program = place.compile("stalls", "stalls", &[]);
     let Some(servers) = Servers::cluster(3, 0) else { return };
     let waiting = Waiting::start(&place, &program, &swap(&servers), &["--remote-patience", "1"]);
     let dies = fullest(&servers);

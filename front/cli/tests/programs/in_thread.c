@@ -294,7 +294,7 @@ static volatile int finished[16];
 static void *fault_on(void *number)
 {
     unsigned draw = (unsigned)(uintptr_t)number;
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < 1200; i++) {
         draw = draw * 1664525 + 1013904223;
         __atomic_fetch_add(&all[(draw >> 2) % 256 * PAGE + 1], 1, __ATOMIC_RELAXED);
         __atomic_fetch_add(&all[((draw >> 2) % (NEED / PAGE)) * PAGE + 2], 1, __ATOMIC_RELAXED);
