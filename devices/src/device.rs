@@ -79,7 +79,7 @@ pub trait Device: Send + Sync {
         self.inner().is_none_or(|inner| inner.is_over(started))
     }
 
-    /// Whether [`Device::await_over`] waits no longer than it may, and [`Device::cancel`] works.
+    /// Whether [`Device::await_over`] keeps to its limit, and [`Device::cancel`] works.
     fn can_cancel(&self) -> bool {
         self.inner().is_some_and(|inner| inner.can_cancel())
     }

@@ -18,20 +18,10 @@ const LOOK: Duration = Duration::from_micros(50);
 
 /// The connections.
 pub(super) struct Links<L: Connection> {
-    places: Places<Seat<L>>,
+    /// Each with its connection, once there is one.
+    places: Places<Option<L>>,
     made: AtomicU32,
     closed: AtomicBool,
-}
-
-/// A place: its connection, once there is one.
-struct Seat<L: Connection> {
-    link: Option<L>,
-}
-
-impl<L: Connection> Default for Seat<L> {
-    fn default() -> Seat<L> {
-        Seat { link: None }
-    }
 }
 
 impl<L: Connection> Links<L> {
@@ -77,7 +67,7 @@ impl<L: Connection> Links<L> {
                         first = Some(Held { made: &self.made, seat });
                         continue;
                     }
-                    seat.link.iter_mut().for_each(L::disconnect);
+                    seat.iter_mut().for_each(L::disconnect);
                     // It stays taken.
                     let _ = seat.leave();
                 }
@@ -104,7 +94,7 @@ impl<L: Connection> Links<L> {
 pub(super) struct Held<'a, L: Connection> {
     /// Counts connections that were made.
     made: &'a AtomicU32,
-    seat: Taken<'a, Seat<L>>,
+    seat: Taken<'a, Option<L>>,
 }
 
 impl<L: Connection> Held<'_, L> {
@@ -115,31 +105,31 @@ impl<L: Connection> Held<'_, L> {
         deadline: Duration,
     ) -> Result<&mut L, Problem> {
         let seat = &mut *self.seat;
-        if seat.link.is_none() {
-            seat.link = Some(store.connect(deadline)?);
+        if seat.is_none() {
+            *seat = Some(store.connect(deadline)?);
             self.made.fetch_add(1, Relaxed);
         }
-        let link = seat.link.as_mut().expect("made above");
+        let link = seat.as_mut().expect("made above");
         link.set_deadline(deadline)?;
         Ok(link)
     }
 
     /// The connection, if there is one.
     pub(super) fn open(&mut self) -> Option<&mut L> {
-        self.seat.link.as_mut()
+        self.seat.as_mut()
     }
 
     /// Puts a connection there.
     pub(super) fn put(&mut self, link: L) {
         self.made.fetch_add(1, Relaxed);
-        *self.seat = Seat { link: Some(link) };
+        *self.seat = Some(link);
     }
 
     /// Gives up what is under way on the connection.
     pub(super) fn hang_up(&mut self) {
-        if let Some(link) = self.seat.link.take() {
-            self.seat.link = link.hang_up();
-            self.made.fetch_sub(self.seat.link.is_none().into(), Relaxed);
+        if let Some(link) = self.seat.take() {
+            *self.seat = link.hang_up();
+            self.made.fetch_sub(self.seat.is_none().into(), Relaxed);
         }
     }
 

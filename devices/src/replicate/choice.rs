@@ -41,7 +41,7 @@ impl Pace {
     }
 }
 
-/// Until which read a replica is not asked, because the other one answered one of its reads.
+/// The read up to which a replica is not asked, because the other one has answered one of its own.
 #[derive(Default)]
 pub(super) struct Rest(AtomicU64);
 
@@ -75,8 +75,8 @@ pub(super) fn choose(has: [bool; 2], nanos: [u64; 2], reads: u64) -> Option<usiz
     }
 }
 
-/// How long a read of a replica may take, of which they took so long lately, until the other one is
-/// asked, too.
+/// How long a read may take before the other replica is asked, too. Recent reads took `nanos` on
+/// average.
 pub(super) fn hedge_after(nanos: u64) -> Duration {
     Duration::from_nanos(nanos * HEDGE_PACES).clamp(HEDGE_MIN, HEDGE_MAX)
 }

@@ -164,7 +164,7 @@ impl World {
     }
 }
 
-/// What a server does with a command about a key.
+/// Where a command about a key is carried out.
 enum Place {
     Here,
     Elsewhere(String),

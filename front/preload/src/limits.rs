@@ -89,7 +89,10 @@ impl Limit {
 
     /// Makes the kernel's soft limit the program's; returns what to exchange for it.
     fn lower(&self) -> Option<rlimit> {
-        let kernel = self.exchange(None).ok().filter(|_| self.raised.load(Acquire))?;
+        if !self.raised.load(Acquire) {
+            return None;
+        }
+        let kernel = self.exchange(None).ok()?;
         let soft = self.soft.load(Relaxed).min(kernel.rlim_max);
         self.exchange(Some(rlimit { rlim_cur: soft, ..kernel })).ok()
     }

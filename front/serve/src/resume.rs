@@ -16,7 +16,7 @@
 
 use std::arch::asm;
 
-/// What the kernel says of an XSAVE area in a signal's frame (`struct _fpx_sw_bytes` of
+/// The kernel's description of an XSAVE area in a signal's frame (`struct _fpx_sw_bytes` of
 /// <asm/sigcontext.h>).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

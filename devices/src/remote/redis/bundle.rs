@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Bundle  |- members   by server: its connection, and what is under way there
-//!         \- layout    as known when the requests were made
+//!         |- layout    as known when the requests were made
+//!         \- routes    the servers that were asked for the pieces of a window
 //! requests --> owner of the key --> answers; -MOVED, -ASK --> the server that is named
 //! ```
 //! Once one connection is lost, those are given up on which something is under way. The server that
@@ -16,6 +17,7 @@ use crate::remote::redis::nodes::{Layout, Nodes, Route};
 use crate::remote::redis::resp::{Requests, Tenure};
 use crate::remote::store::Connection;
 use crate::remote::verdict::{Problem, Refusal};
+use crate::remote::window::PAGES;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,7 +36,11 @@ pub(super) struct Bundle {
     members: Vec<Member>,
     deadline: Duration,
     pub(super) layout: Arc<Layout>,
+    pub(super) routes: Routes,
 }
+
+/// The server of each piece of a window that is under way.
+pub(super) type Routes = [Option<Route>; PAGES];
 
 #[derive(Default)]
 struct Member {
@@ -44,7 +50,7 @@ struct Member {
     stage: Stage,
 }
 
-/// What is under way on a connection.
+/// The state of the requests on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -58,7 +64,8 @@ enum Stage {
 impl Bundle {
     /// Without connections.
     pub(super) fn new(nodes: &Nodes, deadline: Duration) -> Bundle {
-        Bundle { members: Vec::new(), deadline, layout: nodes.layout() }
+        let (members, layout, routes) = (Vec::new(), nodes.layout(), [None; PAGES]);
+        Bundle { members, deadline, layout, routes }
     }
 
     fn member(&mut self, server: usize) -> &mut Member {
@@ -315,7 +322,7 @@ impl Bundle {
     }
 }
 
-/// What failed of many requests.
+/// The failures among many requests.
 #[derive(Default)]
 struct Failures {
     last: Option<Problem>,

@@ -37,7 +37,7 @@ use crate::remote::verdict::{Problem, Refusal};
 use crate::remote::window::{PAGES, Piece, SEGMENT};
 use crate::slot_set::SlotSet;
 use crate::spec::Spec;
-use bundle::{Bundle, REDIRECTIONS};
+use bundle::{Bundle, REDIRECTIONS, Routes};
 use highwater_platform::Direction;
 use highwater_units::{PAGE_SIZE, RUN_PAGES_MAX};
 use keys::Session;
@@ -114,7 +114,7 @@ fn meet(
     Ok((nodes, bundle))
 }
 
-/// What the servers are to each other. Once one is in a cluster the others are not asked.
+/// Asks the servers whether they are in a cluster, up to the first that is.
 fn kind_of_all(nodes: &Nodes, bundle: &mut Bundle) -> Result<Kind, Problem> {
     let mut apart = Ok(Kind::Apart);
     for server in 0..nodes.count() {
@@ -153,7 +153,7 @@ fn reason(problem: Problem) -> Reason {
     }
 }
 
-/// What a server says of a piece.
+/// A server's answer for a piece.
 enum Heard {
     Outcome(Result<(), Problem>),
     Elsewhere(Redirection),
@@ -210,13 +210,6 @@ impl Redis {
                 })?;
                 bundle.collect(&self.nodes, route, |requests| expire(requests, &key))
             }
-        }
-    }
-
-    fn send(&self, bundle: &mut Bundle, direction: Direction) -> Result<(), Problem> {
-        match direction {
-            Direction::Read => bundle.send(),
-            Direction::Write => bundle.send_writes(&self.nodes),
         }
     }
 
@@ -301,7 +294,11 @@ impl Redis {
                 unsafe { self.collect(bundle, transfers, piece, route) }?;
             }
         }
-        self.send(bundle, transfers.direction)
+        bundle.routes = *routes;
+        match transfers.direction {
+            Direction::Read => bundle.send(),
+            Direction::Write => bundle.send_writes(&self.nodes),
+        }
     }
 
     /// Receives the answers of these pieces; returns where those are that are elsewhere.
@@ -345,10 +342,10 @@ impl Redis {
         transfers: Transfers<'_>,
     ) -> Result<Outcomes, Problem> {
         let mut outcomes = [Ok(()); PAGES];
-        let mut routes = self.routes(bundle, transfers)?;
         for round in 0.. {
+            let asked = bundle.routes;
             // SAFETY: by contract of this function.
-            routes = unsafe { self.hear_by(bundle, transfers, &routes, &mut outcomes) }?;
+            let routes = unsafe { self.hear_by(bundle, transfers, &asked, &mut outcomes) }?;
             if round == REDIRECTIONS || routes.iter().all(Option::is_none) {
                 break;
             }
@@ -361,9 +358,6 @@ impl Redis {
         Ok(outcomes)
     }
 }
-
-/// The server of each piece of a window.
-type Routes = [Option<Route>; PAGES];
 
 impl Store for Redis {
     type Link = Bundle;

@@ -65,7 +65,7 @@ struct Copies {
     epoch: u64,
 }
 
-/// What the servers are to each other.
+/// Servers that know nothing of each other, or those of one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Apart,
