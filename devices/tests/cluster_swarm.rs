@@ -19,13 +19,13 @@ fn faults(seed: u64) -> Faults {
         0 => Faults { moves: 20_000, ..calm },
         1 => Faults { hang_ups: 2_000, ..calm },
         2 => Faults { errors: 1_000, delays: 10_000, ..calm },
-        3 => Faults { held_up: 200, moves: 5_000, ..calm },
+        3 => Faults { held_up: 200, stops: 300, moves: 1_000, ..calm },
         4 => Faults { hang_ups: 1_000, errors: 500, moves: 10_000, ..calm },
-        _ => Faults { hang_ups: 500, delays: 5_000, held_up: 100, errors: 500, moves: 5_000 },
+        _ => Faults { hang_ups: 500, held_up: 100, stops: 300, errors: 500, moves: 500, ..calm },
     }
 }
 
-fn run(seed: u64) -> [u64; 5] {
+fn run(seed: u64) -> [u64; 7] {
     println!("seed {seed}");
     let cluster = Cluster::start(1 + (seed as usize + 1) % 4, seed, faults(seed));
     let spec = Spec::parse(&format!("redis:{}:{}", cluster.places(), SIZE.0)).unwrap();
@@ -44,10 +44,8 @@ fn run(seed: u64) -> [u64; 5] {
     let happened = cluster.happened();
     drop(device);
     keeper.join().unwrap();
-    println!(
-        "  {} keys are left; hung up, held up, errors, redirections, killed: {happened:?}",
-        cluster.keys()
-    );
+    let names = "hung up, held up, stops, errors, redirections, killed, copies";
+    println!("  {} keys are left; {names}: {happened:?}", cluster.keys());
     happened
 }
 
@@ -55,6 +53,6 @@ fn run(seed: u64) -> [u64; 5] {
 fn threads_find_what_they_wrote_whatever_the_cluster_does() {
     let seeds = std::env::var("HIGHWATER_SEEDS").ok().map(|text| text.parse().unwrap());
     let all = (0..seeds.unwrap_or(SEEDS)).map(run);
-    let sums = all.fold([0; 5], |sums, found| std::array::from_fn(|at| sums[at] + found[at]));
+    let sums = all.fold([0; 7], |sums, found| std::array::from_fn(|at| sums[at] + found[at]));
     assert!(sums.iter().all(|sum| *sum > 0), "{sums:?}");
 }

@@ -68,9 +68,7 @@ fn decide(written: Result<(), IoError>, meanwhile: Meanwhile) -> Outcome {
         (_, Meanwhile::Dropped) => Outcome::Freed,
         (Ok(()), Meanwhile::Idle) => Outcome::Freed,
         (Ok(()), Meanwhile::Awaited) => Outcome::Clean,
-        (Err(IoError::Full | IoError::Failed(_)), Meanwhile::Idle | Meanwhile::Awaited) => {
-            Outcome::Dirty
-        }
+        (Err(_), Meanwhile::Idle | Meanwhile::Awaited) => Outcome::Dirty,
     }
 }
 

@@ -84,6 +84,9 @@ pub enum IoError {
     /// The device has no room (ENOSPC, EDQUOT, a memory limit). The manager writes the page to
     /// another slot.
     Full,
+    /// What is behind these slots does not take pages now, and what is behind others does (one of
+    /// several servers is silent). The manager writes the page to another slot.
+    Busy,
     /// The device failed, with the operating system's error number.
     Failed(i32),
 }
@@ -92,6 +95,7 @@ impl std::fmt::Display for IoError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             IoError::Full => write!(f, "no room behind the device"),
+            IoError::Busy => write!(f, "one of several servers does not answer"),
             IoError::Failed(errno) => std::io::Error::from_raw_os_error(*errno).fmt(f),
         }
     }

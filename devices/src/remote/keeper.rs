@@ -1,4 +1,5 @@
-//! The thread of a device on a server: deletes freed pages, and tells that others are in use.
+//! The thread of a device on a server: deletes freed pages, looks for servers that did not answer,
+//! and tells that pages are in use.
 
 use crate::remote::shared::Shared;
 use crate::remote::store::Store;
@@ -52,6 +53,7 @@ impl Control {
     fn run<S: Store>(&self, shared: &Shared<S>) {
         let mut refreshed = Instant::now();
         while !self.rest() {
+            shared.look_again();
             shared.delete_freed();
             if refreshed.elapsed() >= S::REFRESH {
                 shared.refresh();

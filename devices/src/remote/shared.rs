@@ -212,6 +212,18 @@ impl<S: Store> Shared<S> {
         }
     }
 
+    /// In the keeper: looks whether servers answer again that did not.
+    pub(super) fn look_again(&self) {
+        if !self.store.is_impaired() {
+            return;
+        }
+        let Some(mut held) = self.take() else { return };
+        let link = held.link(&self.store, self.deadline());
+        if link.and_then(|link| self.store.look_again(link)).is_err() {
+            held.hang_up();
+        }
+    }
+
     /// In the keeper: tells the server that the pages are in use.
     pub(super) fn refresh(&self) {
         let Some(mut held) = self.take() else { return };

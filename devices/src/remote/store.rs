@@ -95,6 +95,16 @@ pub(super) trait Store: Send + Sync + Sized + 'static {
     /// Gives up the room of a segment if no slot is stored there, nor to be deleted.
     fn release(&self, _segment: u32, _is_unused: &dyn Fn() -> bool) {}
 
+    /// Whether one of several servers did not answer lately.
+    fn is_impaired(&self) -> bool {
+        false
+    }
+
+    /// Looks whether it does again.
+    fn look_again(&self, _link: &mut Self::Link) -> Result<(), Problem> {
+        Ok(())
+    }
+
     /// Tells the server that the pages are in use.
     fn refresh(&self, link: &mut Self::Link) -> Result<(), Problem>;
 

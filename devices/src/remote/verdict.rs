@@ -5,6 +5,7 @@
 //!                                   for as long as the user's patience; then an error
 //! full                              Full: the manager writes to the next device
 //! missing                           an error: the server lost the page. Never zeros
+//! turned away                       Busy: the manager writes to other slots
 //! denied, anything else             an error
 //! ```
 //! All requests may be repeated: they write the same page, or read, or delete what nobody uses.
@@ -41,6 +42,8 @@ pub(super) enum Problem {
     Refused(Refusal),
     /// The server does not have a page that was written.
     Missing,
+    /// The server of these slots does not answer, and those of others do.
+    TurnedAway,
 }
 
 impl Problem {
@@ -49,11 +52,16 @@ impl Problem {
         self.ends_link() || self == Problem::Refused(Refusal::Busy)
     }
 
+    /// Whether nothing came in time.
+    pub(super) fn is_silence(self) -> bool {
+        self == Problem::Lost(libc::ETIMEDOUT)
+    }
+
     /// Whether the connection is of no more use.
     pub(super) fn ends_link(self) -> bool {
         match self {
             Problem::Lost(_) | Problem::Malformed | Problem::Tls(_) => true,
-            Problem::Refused(_) | Problem::Missing => false,
+            Problem::Refused(_) | Problem::Missing | Problem::TurnedAway => false,
         }
     }
 }
@@ -88,6 +96,7 @@ pub(super) fn decide(
         Problem::Refused(Refusal::Failed(errno)) => return failed(errno),
         Problem::Refused(Refusal::Other) => return failed(libc::EREMOTEIO),
         Problem::Missing => return failed(libc::ENODATA),
+        Problem::TurnedAway => return Verdict::Fails(IoError::Busy),
         Problem::Refused(Refusal::Busy) => libc::EBUSY,
         Problem::Malformed | Problem::Tls(_) => libc::EPROTO,
         Problem::Lost(errno) => errno,
@@ -106,7 +115,7 @@ mod tests {
     fn requests_are_repeated_while_that_may_help() {
         use Problem::{Lost, Malformed, Missing, Refused, Tls};
         let fails = |errno| Verdict::Fails(IoError::Failed(errno));
-        let full = Verdict::Fails(IoError::Full);
+        let [full, busy] = [IoError::Full, IoError::Busy].map(Verdict::Fails);
         for (problem, early, late) in [
             (Lost(libc::ECONNREFUSED), Verdict::Again, fails(libc::ECONNREFUSED)),
             (Malformed, Verdict::Again, fails(libc::EPROTO)),
@@ -117,6 +126,7 @@ mod tests {
             (Refused(Refusal::Other), fails(libc::EREMOTEIO), fails(libc::EREMOTEIO)),
             (Refused(Refusal::Failed(libc::EIO)), fails(libc::EIO), fails(libc::EIO)),
             (Missing, fails(libc::ENODATA), fails(libc::ENODATA)),
+            (Problem::TurnedAway, busy, busy),
         ] {
             let decided = |stage, silent| {
                 decide(problem, stage, Duration::from_secs(silent), Duration::from_secs(30))

@@ -81,11 +81,13 @@ pub(super) fn hedge_after(nanos: u64) -> Duration {
     Duration::from_nanos(nanos * HEDGE_PACES).clamp(HEDGE_MIN, HEDGE_MAX)
 }
 
-/// The outcome of a write with these on the replicas. If one has no room, another device may.
+/// The outcome of a write with these on the replicas. If one has no room, another device may; if
+/// one is busy, other slots may be taken.
 pub(super) fn written(results: [Result<(), IoError>; 2]) -> Result<(), IoError> {
     match results {
         [Ok(()), _] | [_, Ok(())] => Ok(()),
         [Err(IoError::Full), _] | [_, Err(IoError::Full)] => Err(IoError::Full),
+        [Err(IoError::Busy), _] | [_, Err(IoError::Busy)] => Err(IoError::Busy),
         [Err(LOST), Err(error)] | [Err(error), Err(_)] => Err(error),
     }
 }
@@ -141,6 +143,9 @@ mod tests {
             ([Err(LOST), Ok(())], Ok(())),
             ([Err(eio), Err(IoError::Full)], Err(IoError::Full)),
             ([Err(IoError::Full), Err(eio)], Err(IoError::Full)),
+            ([Err(IoError::Busy), Ok(())], Ok(())),
+            ([Err(eio), Err(IoError::Busy)], Err(IoError::Busy)),
+            ([Err(IoError::Busy), Err(IoError::Full)], Err(IoError::Full)),
             ([Err(LOST), Err(nomem)], Err(nomem)),
             ([Err(nomem), Err(LOST)], Err(nomem)),
             ([Err(eio), Err(nomem)], Err(eio)),

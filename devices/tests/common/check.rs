@@ -91,7 +91,15 @@ impl<'a> Check<'a> {
             }
         }
         self.transfer(direction, &mut batch);
-        assert!(batch.iter().all(|io| io.result == Ok(())), "{direction:?}");
+        let began = Instant::now();
+        while batch.iter().any(|io| io.result == Err(IoError::Busy)) {
+            assert!(direction == Direction::Write && began.elapsed() < TIME_LIMIT, "busy");
+            thread::sleep(Duration::from_millis(5));
+            batch.iter_mut().for_each(|io| io.result = Ok(()));
+            self.transfer(direction, &mut batch);
+        }
+        let results = batch.iter().map(|io| io.result);
+        results.for_each(|result| assert_eq!(result, Ok(()), "{direction:?}"));
         for (slot, pfn) in pages {
             let expected = self.model[(slot - self.first) as usize];
             // A freed slot reads as anything.
@@ -115,15 +123,26 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Fills the slots from 0 on, in runs of 16.
+/// Fills the slots from 0 on, in runs of 16. Waits for slots that are busy.
 pub(crate) fn fill(device: &dyn Device, frames: &Frames, slots: u32) -> Result<(), IoError> {
-    for first in (0..slots).step_by(16) {
-        (first..first + 16).for_each(|slot| frames.fill(Pfn(slot), slot.into()));
-        let mut batch = [Io::new(first, (first..first + 16).map(Pfn).collect())];
-        write(device, frames, &mut batch);
-        batch[0].result?;
-    }
-    Ok(())
+    let began = Instant::now();
+    (0..slots).step_by(16).try_for_each(|first| {
+        loop {
+            match fill_run(device, frames, first) {
+                Err(IoError::Busy) => assert!(began.elapsed() < TIME_LIMIT, "busy"),
+                filled => break filled,
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    })
+}
+
+/// Fills a run of 16 slots.
+pub(crate) fn fill_run(device: &dyn Device, frames: &Frames, first: u32) -> Result<(), IoError> {
+    (first..first + 16).for_each(|slot| frames.fill(Pfn(slot), slot.into()));
+    let mut batch = [Io::new(first, (first..first + 16).map(Pfn).collect())];
+    write(device, frames, &mut batch);
+    batch[0].result
 }
 
 /// Reads a run of 16 slots that [`fill`] has written.

@@ -1,18 +1,20 @@
 //! A cluster of simulated Redis servers in this process, behind real sockets, with drawn faults:
 //! connections that end before, between and after commands, late answers, commands that are held up
-//! until their client has given up, errors that pass, and hash slots that move all the time.
+//! until their client has given up, servers that stand still, errors that pass, and hash slots that
+//! move all the time.
 //!
 //! Its contents are what a cluster of Redis would have: a command is carried out whole or not at
-//! all, and not after CLIENT KILL has been answered.
+//! all, and not after CLIENT KILL has been answered. Each server has a replica, which has what the
+//! server had when WAIT last succeeded.
 
 use highwater_units::Prng;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longer than the client waits for an answer in a cluster.
 const HELD_UP: Duration = Duration::from_millis(1500);
@@ -29,12 +31,15 @@ pub(crate) struct Faults {
     pub(crate) hang_ups: u64,
     pub(crate) delays: u64,
     pub(crate) held_up: u64,
+    pub(crate) stops: u64,
     pub(crate) errors: u64,
     pub(crate) moves: u64,
 }
 
 struct World {
+    /// Of the servers, and of their replicas behind them.
     ports: Vec<u16>,
+    servers: usize,
     seed: u64,
     faults: Faults,
     state: Mutex<State>,
@@ -47,9 +52,11 @@ struct World {
 struct Happened {
     hang_ups: AtomicU64,
     held_up: AtomicU64,
+    stops: AtomicU64,
     errors: AtomicU64,
     redirections: AtomicU64,
     killed: AtomicU64,
+    copies_read: AtomicU64,
 }
 
 #[derive(Default)]
@@ -60,6 +67,11 @@ struct State {
     moving: HashMap<usize, usize>,
     /// The keys of each server.
     keys: HashMap<(usize, Vec<u8>), Hash>,
+    /// What the replica of each server has, and the keys of which it lacks changes.
+    copies: HashMap<(usize, Vec<u8>), Hash>,
+    lacking: HashSet<(usize, Vec<u8>)>,
+    /// Until when a server stands still.
+    stopped: HashMap<usize, Instant>,
     /// Connections by number.
     ends: HashMap<u64, Arc<AtomicBool>>,
 }
@@ -70,12 +82,13 @@ type Hash = HashMap<Vec<u8>, Vec<u8>>;
 impl Cluster {
     pub(crate) fn start(servers: usize, seed: u64, faults: Faults) -> Cluster {
         let listeners: Vec<_> =
-            (0..servers).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+            (0..2 * servers).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
         let ports = listeners.iter().map(port).collect();
         let (state, connections) = (Mutex::default(), AtomicU64::new(0));
         let happened = Happened::default();
-        let world = Arc::new(World { ports, seed, faults, state, connections, happened });
+        let world = World { ports, servers, seed, faults, state, connections, happened };
+        let world = Arc::new(world);
         for (node, listener) in listeners.into_iter().enumerate() {
             let world = world.clone();
             thread::spawn(move || {
@@ -89,7 +102,8 @@ impl Cluster {
     }
 
     pub(crate) fn places(&self) -> String {
-        let places = self.world.ports.iter().map(|port| format!("127.0.0.1:{port}"));
+        let servers = &self.world.ports[..self.world.servers];
+        let places = servers.iter().map(|port| format!("127.0.0.1:{port}"));
         places.collect::<Vec<_>>().join(",")
     }
 
@@ -98,10 +112,13 @@ impl Cluster {
         self.world.state.lock().unwrap().keys.len()
     }
 
-    /// Hang-ups, commands held up, errors, redirections, connections that were killed.
-    pub(crate) fn happened(&self) -> [u64; 5] {
-        let Happened { hang_ups, held_up, errors, redirections, killed } = &self.world.happened;
-        [hang_ups, held_up, errors, redirections, killed].map(|count| count.load(SeqCst))
+    /// Hang-ups, commands held up, stops, errors, redirections, connections that were killed, reads
+    /// from replicas.
+    pub(crate) fn happened(&self) -> [u64; 7] {
+        let Happened { hang_ups, held_up, stops, errors, redirections, killed, copies_read } =
+            &self.world.happened;
+        [hang_ups, held_up, stops, errors, redirections, killed, copies_read]
+            .map(|count| count.load(SeqCst))
     }
 }
 
@@ -117,23 +134,24 @@ fn hash_slot(key: &[u8]) -> usize {
 
 impl World {
     fn share_of(&self, slot: usize) -> usize {
-        slot * self.ports.len() / SLOTS
+        slot * self.servers / SLOTS
     }
 
     fn owner(&self, state: &State, slot: usize) -> usize {
         state.owners.get(&slot).copied().unwrap_or_else(|| self.share_of(slot))
     }
 
-    /// As `CLUSTER NODES` says it; each server has a replica that answers nothing.
+    /// As `CLUSTER NODES` says it.
     fn description(&self) -> String {
         let state = self.state.lock().unwrap();
-        let mut slots = vec![String::new(); self.ports.len()];
+        let mut slots = vec![String::new(); self.servers];
         for slot in 0..SLOTS {
             slots[self.owner(&state, slot)].push_str(&format!(" {slot}"));
         }
-        let lines = self.ports.iter().zip(slots).enumerate().map(|(node, (port, slots))| {
+        let lines = slots.iter().enumerate().map(|(node, slots)| {
+            let [port, copy] = [node, node + self.servers].map(|node| self.ports[node]);
             let master = format!("m{node} 127.0.0.1:{port}@1 master - 0 0 1 connected{slots}");
-            format!("{master}\ns{node} 127.0.0.1:1@1 slave m{node} 0 0 1 connected\n")
+            format!("{master}\ns{node} 127.0.0.1:{copy}@1 slave m{node} 0 0 1 connected\n")
         });
         lines.collect()
     }
@@ -143,7 +161,7 @@ impl World {
         let state = &mut *self.state.lock().unwrap();
         let from = self.owner(state, slot);
         let Some(to) = state.moving.get(&slot).copied() else {
-            let to = random.below(self.ports.len() as u64) as usize;
+            let to = random.below(self.servers as u64) as usize;
             if to != from {
                 state.moving.insert(slot, to);
             }
@@ -154,7 +172,9 @@ impl World {
         match keys.into_iter().next() {
             Some(key) => {
                 let contents = state.keys.remove(&key).expect("found above");
-                state.keys.insert((to, key.1), contents);
+                let moved = (to, key.1.clone());
+                state.lacking.extend([key, moved.clone()]);
+                state.keys.insert(moved, contents);
             }
             None => {
                 state.moving.remove(&slot);
@@ -187,9 +207,23 @@ impl State {
         }
     }
 
+    /// The replica of a server catches up.
+    fn copy(&mut self, node: usize) {
+        let of_node: Vec<_> = self.lacking.extract_if(|(of, _)| *of == node).collect();
+        for key in of_node {
+            match self.keys.get(&key) {
+                Some(hash) => drop(self.copies.insert(key, hash.clone())),
+                None => drop(self.copies.remove(&key)),
+            }
+        }
+    }
+
     /// Carries a command out; returns the answer.
     fn execute(&mut self, node: usize, command: &Command) -> Vec<u8> {
         let key = (node, command[1].clone());
+        if command[0] != b"HMGET" {
+            self.lacking.insert(key.clone());
+        }
         let number = |count: usize| format!(":{count}\r\n").into_bytes();
         match &command[0][..] {
             b"HSET" | b"SADD" => {
@@ -200,21 +234,7 @@ impl State {
                 }
                 number(0)
             }
-            b"HMGET" => {
-                let hash = self.keys.get(&key);
-                let mut answer = format!("*{}\r\n", command.len() - 2).into_bytes();
-                for field in &command[2..] {
-                    match hash.and_then(|hash| hash.get(field)) {
-                        Some(value) => {
-                            answer.extend(format!("${}\r\n", value.len()).bytes());
-                            answer.extend(value);
-                            answer.extend(b"\r\n");
-                        }
-                        None => answer.extend(b"$-1\r\n"),
-                    }
-                }
-                answer
-            }
+            b"HMGET" => fields(self.keys.get(&key), &command[2..]),
             b"HDEL" | b"SREM" => {
                 let hash = self.keys.entry(key.clone()).or_default();
                 command[2..].iter().for_each(|field| drop(hash.remove(field)));
@@ -231,6 +251,22 @@ impl State {
     }
 }
 
+/// The answer to HMGET.
+fn fields(hash: Option<&Hash>, names: &[Vec<u8>]) -> Vec<u8> {
+    let mut answer = format!("*{}\r\n", names.len()).into_bytes();
+    for name in names {
+        match hash.and_then(|hash| hash.get(name)) {
+            Some(value) => {
+                answer.extend(format!("${}\r\n", value.len()).bytes());
+                answer.extend(value);
+                answer.extend(b"\r\n");
+            }
+            None => answer.extend(b"$-1\r\n"),
+        }
+    }
+    answer
+}
+
 struct Connection {
     world: Arc<World>,
     node: usize,
@@ -239,6 +275,8 @@ struct Connection {
     /// It has been killed.
     ended: Arc<AtomicBool>,
     asking: bool,
+    /// It may read from a replica.
+    read_only: bool,
     random: Prng,
 }
 
@@ -249,7 +287,7 @@ impl Connection {
         let ended = Arc::new(AtomicBool::new(false));
         world.state.lock().unwrap().ends.insert(number, ended.clone());
         let random = Prng::new(world.seed * 1_000_000 + number);
-        Connection { world, node, stream, number, ended, asking: false, random }
+        Connection { world, node, stream, number, ended, asking: false, read_only: false, random }
     }
 
     fn strikes(&mut self, per_million: u64, count: impl Fn(&Happened) -> &AtomicU64) -> bool {
@@ -274,6 +312,7 @@ impl Connection {
         if self.strikes(faults.hang_ups, |it| &it.hang_ups) {
             return None;
         }
+        self.stand_still();
         let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
         let text = |text: String| format!("${}\r\n{text}\r\n", text.len()).into_bytes();
         let answer = match words[..] {
@@ -282,13 +321,17 @@ impl Connection {
                 self.asking = true;
                 b"+OK\r\n".to_vec()
             }
+            [b"READONLY" | b"READWRITE"] => {
+                self.read_only = words[0] == b"READONLY";
+                b"+OK\r\n".to_vec()
+            }
             [b"CLIENT", b"ID"] => format!(":{}\r\n", self.number).into_bytes(),
             [b"CLIENT", b"KILL", b"ID", number] => self.kill(number),
             [b"INFO", b"server"] => text(format!("run_id:{}\r\n", self.node)),
             [b"INFO", b"cluster"] => text("cluster_enabled:1\r\n".to_owned()),
             [b"INFO", b"memory"] => text("maxmemory:0\r\n".to_owned()),
             [b"CLUSTER", b"NODES"] => text(self.world.description()),
-            [b"WAIT", b"1", _] => format!(":{}\r\n", self.random.below(50).min(1)).into_bytes(),
+            [b"WAIT", b"1", _] => self.wait(),
             _ => self.about_key(command)?,
         };
         if self.strikes(faults.hang_ups, |it| &it.hang_ups) {
@@ -297,6 +340,26 @@ impl Connection {
             return None;
         }
         self.stream.write_all(&answer).ok()
+    }
+
+    /// As long as the server does.
+    fn stand_still(&mut self) {
+        let until = Instant::now() + HELD_UP;
+        if self.strikes(self.world.faults.stops, |it| &it.stops) {
+            self.world.state.lock().unwrap().stopped.insert(self.node, until);
+        }
+        let stopped = self.world.state.lock().unwrap().stopped.get(&self.node).copied();
+        let left = stopped.map(|until| until.saturating_duration_since(Instant::now()));
+        thread::sleep(left.unwrap_or_default());
+    }
+
+    /// Once in a while the replica is late.
+    fn wait(&mut self) -> Vec<u8> {
+        if self.random.below(50) == 0 {
+            return b":0\r\n".to_vec();
+        }
+        self.world.state.lock().unwrap().copy(self.node);
+        b":1\r\n".to_vec()
     }
 
     fn kill(&self, number: &[u8]) -> Vec<u8> {
@@ -331,6 +394,13 @@ impl Connection {
         let mut state = self.world.state.lock().unwrap();
         if self.ended.load(SeqCst) {
             return None;
+        }
+        if let Some(of) = self.node.checked_sub(self.world.servers) {
+            let owner = self.world.owner(&state, hash_slot(&command[1]));
+            if owner == of && self.read_only && command[0] == b"HMGET" {
+                self.world.happened.copies_read.fetch_add(1, SeqCst);
+                return Some(fields(state.copies.get(&(of, command[1].clone())), &command[2..]));
+            }
         }
         match state.place(&self.world, self.node, &command[1], asking) {
             Place::Here => Some(state.execute(self.node, command)),

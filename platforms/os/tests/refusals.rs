@@ -94,6 +94,31 @@ fn a_device_that_fails_is_passed_over() {
     world.expect(0..2000);
 }
 
+/// As by one of several servers that is silent.
+#[test]
+fn pages_that_are_turned_away_at_their_slots_go_to_others() {
+    for latency in [Synchronous, Asynchronous] {
+        let room = Room::of(SLOTS as usize);
+        let world = world("busy slots", vec![bounded(SLOTS, latency, &room)]);
+        // Pages are everywhere, and every other one is freed.
+        assert_eq!(world.write(0..1500), 1500);
+        for page in (0..1500).step_by(2) {
+            let one = Range { first: Vpn(page), end: Vpn(page + 1) };
+            world.manager.discard(world.space, one);
+        }
+        room.busy.store(true, Relaxed);
+        assert_eq!(world.write(1500..3000), 1500);
+        let away = room.refused.load(Relaxed);
+        assert!(away > 0 && room.refusals.load(Relaxed) < 40 * IN_HAND, "{latency:?}: {away}");
+        assert_eq!(world.count(Counter::SwapBusy), away as u64);
+        assert_eq!(world.count(Counter::AllocOom) + world.count(Counter::SwapWriteErrors), 0);
+        room.busy.store(false, Relaxed);
+        assert_eq!(world.write(3000..3500), 500);
+        (1..1500).step_by(2).for_each(|page| world.expect(page..page + 1));
+        world.expect(1500..3500);
+    }
+}
+
 /// No thread waits while nothing can change; after slots are freed, the devices take pages again.
 #[test]
 fn without_room_allocations_fail_quickly_and_freed_slots_are_used() {

@@ -84,6 +84,7 @@ counters! {
     SwapIoErrors "swap_io_errors" sum "Failed transfers, without writes refused for lack of room."
     SwapWriteErrors "swap_write_errors" sum "Failed writes among swap_io_errors, swap and files."
     SwapRefused "swap_refused" sum "Pages that a device with free slots refused for lack of room."
+    SwapBusy "swap_busy" sum "Pages turned away at their slots: one of several servers was silent."
     PgDropClean "pgdrop_clean" sum "Pages evicted without a write: clean, in their slot or file."
     PgShrunk "pgshrunk" sum "Pages that caches of objects freed because memory was short."
     PgScanAnon "pgscan_anon" sum "Anonymous pages scanned for eviction."

@@ -15,11 +15,13 @@
 //! A rotational device has one cluster for all CPUs, so that pages written at the same time lie
 //! together: after it the next free cluster upwards, then slot by slot from the last one on.
 //!
+//! A cluster behind which pages are turned away is set aside: [`Device::set_aside`].
+//!
 //! Which device comes first is decided in `order.rs`; aligned runs of slots are `large.rs`'s.
 
 use super::cluster::{CLUSTER_SLOTS, ClusterMap};
 use super::device::Device;
-use super::lists::List;
+use super::lists::{ClusterLists, Home, List};
 use super::position::{Fallback, Position};
 use super::standing::Turn;
 use highwater_platform::{Atomic, Guard, Latency, Lock, Medium, Platform};
@@ -101,6 +103,8 @@ impl<P: Platform> Device<P> {
         let first = match self.info().latency {
             // A file that may not grow has room in the slots that were written before.
             Latency::Asynchronous if !self.standing.is_open() => [List::Sparse, List::Nonfull],
+            // Sparse clusters may all be where pages are turned away.
+            _ if self.standing.is_busy() => [List::Free, List::Sparse],
             Latency::Asynchronous if !self.is_spread() => [List::Free, List::Sparse],
             Latency::Asynchronous | Latency::Synchronous => [List::Sparse, List::Free],
         };
@@ -191,11 +195,33 @@ impl<P: Platform> Device<P> {
             Medium::Rotational => lists.take_from(list, next),
         })?;
         if let Some(old) = own.take() {
-            let map = self.clusters[old.cluster as usize].lock();
-            map.visits(1);
-            self.with_lists(|lists| lists.put(old.cluster, self.list_of(old.cluster, &map)));
+            self.put_back(old.cluster, ClusterLists::put);
         }
         Some(taken)
+    }
+
+    /// Puts a cluster that no CPU owns any more on its list.
+    fn put_back(&self, cluster: u32, put: fn(&mut ClusterLists, u32, List)) {
+        let map = self.clusters[cluster as usize].lock();
+        map.visits(1);
+        self.with_lists(|lists| put(lists, cluster, self.list_of(cluster, &map)));
+    }
+
+    /// What is behind the cluster of a slot takes no pages now: the CPU that owns it looks for
+    /// another one, and finds this one last. A cluster that no CPU owns is where it is looked for
+    /// late enough, or will be owned.
+    pub(super) fn set_aside(&self, slot: u32) {
+        let cluster = slot / CLUSTER_SLOTS;
+        if self.with_lists(|lists| lists.home(cluster)) != Home::Owned {
+            return;
+        }
+        for cpu in 0..self.cpus.len() {
+            self.with_cpu(cpu, |own| {
+                if own.take_if(|own| own.cluster == cluster).is_some() {
+                    self.put_back(cluster, ClusterLists::put_last);
+                }
+            });
+        }
     }
 
     /// Takes free slots of a cluster and adds their frames to the swap cache.

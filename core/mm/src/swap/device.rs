@@ -268,8 +268,12 @@ impl<P: Platform> Device<P> {
             return;
         }
         self.with_lists(|lists| {
-            if lists.home(cluster) != Home::Owned {
-                lists.put(cluster, self.list_of(cluster, map));
+            let list = self.list_of(cluster, map);
+            match lists.home(cluster) {
+                Home::Owned => {}
+                // Its pages may have been turned away.
+                Home::Listed(_) if self.standing.is_busy() => lists.put_last(cluster, list),
+                Home::Listed(_) => lists.put(cluster, list),
             }
         });
     }

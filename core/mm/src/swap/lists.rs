@@ -91,15 +91,25 @@ impl ClusterLists {
 
     /// Moves a cluster to a list.
     pub(super) fn put(&mut self, cluster: u32, list: List) {
-        if let Home::Listed(old) = self.home[cluster as usize] {
-            self.lists.remove(old as usize, cluster);
-        }
-        self.home[cluster as usize] = Home::Listed(list);
+        self.set_home(cluster, list);
         match list {
             // A freed cluster is used before one that never was, so that the memory or the sparse
             // file behind the device stays small.
             List::Free => self.lists.push_front(list as usize, cluster),
             _ => self.lists.push_back(list as usize, cluster),
         }
+    }
+
+    /// Moves a cluster to the end of a list.
+    pub(super) fn put_last(&mut self, cluster: u32, list: List) {
+        self.set_home(cluster, list);
+        self.lists.push_back(list as usize, cluster);
+    }
+
+    fn set_home(&mut self, cluster: u32, list: List) {
+        if let Home::Listed(old) = self.home[cluster as usize] {
+            self.lists.remove(old as usize, cluster);
+        }
+        self.home[cluster as usize] = Home::Listed(list);
     }
 }

@@ -420,8 +420,14 @@ impl<P: Platform> Swap<P> {
         stats.add(platform.cpu(), Counter::SwapWriteErrors, errors(batch));
         let own = self.at(device.into());
         if own.info().role == DeviceRole::Swap {
-            stats.add(platform.cpu(), Counter::SwapRefused, pages_refused(batch));
-            batch.iter().for_each(|io| own.standing.answered(io.frames.len(), io.result));
+            stats.add(platform.cpu(), Counter::SwapRefused, pages_lacking(batch, IoError::Full));
+            stats.add(platform.cpu(), Counter::SwapBusy, pages_lacking(batch, IoError::Busy));
+            for io in batch {
+                own.standing.answered(io.frames.len(), io.result);
+                if io.result == Err(IoError::Busy) {
+                    own.set_aside(io.slot);
+                }
+            }
         }
     }
 
@@ -470,12 +476,13 @@ fn pages_done(batch: &[Io]) -> u64 {
     batch.iter().filter(|io| io.result.is_ok()).map(|io| io.frames.len() as u64).sum()
 }
 
-fn pages_refused(batch: &[Io]) -> u64 {
-    let refused = |io: &&Io| io.result == Err(IoError::Full);
-    batch.iter().filter(refused).map(|io| io.frames.len() as u64).sum()
+/// Pages whose transfer ended in this error.
+fn pages_lacking(batch: &[Io], error: IoError) -> u64 {
+    let lacking = |io: &&Io| io.result == Err(error);
+    batch.iter().filter(lacking).map(|io| io.frames.len() as u64).sum()
 }
 
-/// Failed transfers. A refusal by a full device is no failure.
+/// Failed transfers. A refusal, by a full device or at these slots, is no failure.
 fn errors(batch: &[Io]) -> u64 {
     let failed = |io: &&Io| matches!(io.result, Err(IoError::Failed(_)));
     batch.iter().filter(failed).count() as u64

@@ -30,7 +30,7 @@
 
 use highwater_platform::IoError;
 use highwater_units::RUN_PAGES_MAX;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 
 /// `most` of a device that accepts all pages that it has slots for.
 const OPEN: u32 = u32::MAX;
@@ -65,6 +65,8 @@ pub(super) struct Standing {
     granted: AtomicU32,
     /// 1: the last write failed, and not for want of room.
     failing: AtomicU32,
+    /// The last pages were turned away at their slots.
+    busy: AtomicBool,
     worthwhile: i64,
 }
 
@@ -77,6 +79,7 @@ impl Standing {
             freed: AtomicI64::new(0),
             granted: AtomicU32::new(0),
             failing: AtomicU32::new(0),
+            busy: AtomicBool::new(false),
             worthwhile: i64::from((slots / SMALL_SHARE).clamp(least, WORTHWHILE)),
         }
     }
@@ -89,6 +92,11 @@ impl Standing {
     /// Whether its last write failed, and not for want of room.
     pub(super) fn is_failing(&self) -> bool {
         self.failing.load(Relaxed) != 0
+    }
+
+    /// Whether the last pages were turned away at their slots; others may be taken.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.load(Relaxed)
     }
 
     /// Whether swapoff empties it, or has removed it.
@@ -175,11 +183,15 @@ impl Standing {
         match result {
             Ok(()) => self.took(pages as u32),
             Err(IoError::Full) => self.refused(pages as u32),
+            Err(IoError::Busy) => self.busy.store(true, Relaxed),
             Err(IoError::Failed(_)) => self.failed(pages as u32),
         }
     }
 
     fn took(&self, pages: u32) {
+        if self.is_busy() {
+            self.busy.store(false, Relaxed);
+        }
         let most = self.most.load(Relaxed);
         if most == OPEN || (pages < most && !self.is_failing()) {
             return;

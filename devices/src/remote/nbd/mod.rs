@@ -121,7 +121,9 @@ fn reason(failure: Failure) -> Reason {
             libc::ENOSPC => Reason::ServerFull,
             errno => Reason::Failed { step: "use the export", errno },
         },
-        Failure::Problem(Problem::Refused(_) | Problem::Missing) => Reason::Unwilling,
+        Failure::Problem(Problem::Refused(_) | Problem::Missing | Problem::TurnedAway) => {
+            Reason::Unwilling
+        }
     }
 }
 

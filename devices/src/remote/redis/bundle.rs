@@ -7,13 +7,15 @@
 //! requests --> owner of the key --> answers; -MOVED, -ASK --> the server that is named
 //! ```
 //! Once one connection is lost, those are given up on which something is under way. The server that
-//! they were to is made to drop them before it is sent anything else: a write that it has received
-//! must not be carried out after the next one of its slot.
+//! they were to is made to drop them before it is sent anything else, by this bundle or another: a
+//! write that it has received must not be carried out after the next one of its slot.
 
 use crate::remote::redis::cluster;
 use crate::remote::redis::keys::Key;
-use crate::remote::redis::link::{Answer, Identity, Link};
-use crate::remote::redis::nodes::{Layout, Nodes, Route};
+use crate::remote::redis::layout::{Layout, Route};
+use crate::remote::redis::link::{Answer, Link};
+use crate::remote::redis::node::{Copying, Node};
+use crate::remote::redis::nodes::Nodes;
 use crate::remote::redis::resp::{Requests, Tenure};
 use crate::remote::store::Connection;
 use crate::remote::verdict::{Problem, Refusal};
@@ -27,8 +29,7 @@ pub(super) const REDIRECTIONS: usize = 8;
 const TOGETHER: usize = 256;
 /// How long a server may take to describe its cluster, when others can be asked.
 const DESCRIPTION_MAX: Duration = Duration::from_millis(300);
-/// How long a write waits for a replica, and the part of the time that an answer may take.
-const COPY_MAX: Duration = Duration::from_millis(500);
+/// The part of the time that an answer may take for which a write waits for replicas.
 const COPY_PART: u32 = 2;
 
 /// Connections to servers.
@@ -45,8 +46,8 @@ pub(super) type Routes = [Option<Route>; PAGES];
 #[derive(Default)]
 struct Member {
     link: Option<Link>,
-    /// A connection that was given up: its requests may be carried out until it is dropped.
-    earlier: Option<Identity>,
+    /// Its server, once there was a connection.
+    node: Option<Arc<Node>>,
     stage: Stage,
 }
 
@@ -57,8 +58,9 @@ enum Stage {
     Idle,
     /// Requests were collected, or sent.
     Asked,
-    /// The last answer is the number of replicas that have the writes.
-    AskedForCopy,
+    /// They are writes, to a server with replicas. If some are waited for, the last answer is the
+    /// number of those that have the writes.
+    Copied(Copying),
 }
 
 impl Bundle {
@@ -82,22 +84,27 @@ impl Bundle {
 
     /// The connection to a server; makes one if there is none.
     pub(super) fn link(&mut self, nodes: &Nodes, server: usize) -> Result<&mut Link, Problem> {
-        let deadline = nodes.deadline(self.deadline);
+        let deadline = nodes.deadline(&self.layout, server, self.deadline);
         let member = self.member(server);
         if member.link.is_none() {
-            let mut link = Link::open(&nodes.server(server), &nodes.login, deadline)?;
-            match member.earlier {
-                Some(earlier) => link.bury(earlier)?,
-                None => nodes.connected(),
+            let node = nodes.node(server);
+            let link = Link::open(&node.endpoint, &nodes.login, deadline);
+            nodes.note_connection(server, &link);
+            member.link = Some(link?);
+            if member.node.replace(node).is_none() {
+                nodes.connected();
             }
-            member.link = Some(link);
+        }
+        if let Err(problem) = member.bury() {
+            nodes.note_answer(server, &Err::<(), _>(problem));
+            return Err(problem);
         }
         self.made(nodes, server)
     }
 
     /// The connection to a server that there is.
     fn made(&mut self, nodes: &Nodes, server: usize) -> Result<&mut Link, Problem> {
-        let deadline = nodes.deadline(self.deadline);
+        let deadline = nodes.deadline(&self.layout, server, self.deadline);
         let link = self.member(server).link.as_mut().ok_or(Problem::Malformed)?;
         link.set_deadline(deadline)?;
         Ok(link)
@@ -115,12 +122,15 @@ impl Bundle {
         Ok(())
     }
 
-    /// Asks one server after the other for the state of the cluster: connected ones first, and
-    /// again with more time if none answers soon.
+    /// Asks one server after the other for the state of the cluster: connected ones that answer
+    /// first, and again with more time if none answers soon.
     fn describe(&mut self, nodes: &Nodes) -> Result<(), Problem> {
         let mut servers: Vec<usize> = (0..nodes.count()).collect();
         let last = nodes.described_by();
-        servers.sort_by_key(|server| (self.member(*server).link.is_none(), *server != last));
+        servers.sort_by_key(|server| {
+            let is_open = self.member(*server).link.is_some();
+            (!nodes.node(*server).answers(), !is_open, *server != last)
+        });
         let most = self.deadline;
         let mut described = Err(Problem::Refused(Refusal::Busy));
         for deadline in [most.min(DESCRIPTION_MAX), most] {
@@ -147,7 +157,7 @@ impl Bundle {
             match masters.is_empty() {
                 // It is not, or not yet, in a cluster.
                 true => Err(Problem::Refused(Refusal::Busy)),
-                false => nodes.adopt(server, &masters),
+                false => nodes.adopt(server, masters),
             }
         });
         described.inspect_err(|_| self.member(server).give_up())
@@ -160,56 +170,73 @@ impl Bundle {
         route: Route,
         write: impl FnOnce(&mut Requests<'_>),
     ) -> Result<(), Problem> {
-        self.link(nodes, route.server)?.collect(|requests| {
-            if route.tenure == Tenure::Partial {
+        self.link(nodes, route.server)?.collect(|requests| match route.tenure {
+            Tenure::Whole => write(requests),
+            Tenure::Partial => {
                 requests.words(&[b"ASKING"]);
+                write(requests);
             }
-            write(requests);
+            Tenure::Copy => {
+                requests.words(&[b"READONLY"]);
+                write(requests);
+                requests.words(&[b"READWRITE"]);
+            }
         });
         self.member(route.server).stage = Stage::Asked;
         Ok(())
     }
 
     /// Sends what was collected.
-    pub(super) fn send(&mut self) -> Result<(), Problem> {
-        self.members.iter_mut().try_for_each(Member::send)
+    pub(super) fn send(&mut self, nodes: &Nodes) -> Result<(), Problem> {
+        for (server, member) in self.members.iter_mut().enumerate() {
+            member.send().inspect_err(|problem| {
+                if problem.is_silence() {
+                    nodes.fails(server);
+                }
+            })?;
+        }
+        Ok(())
     }
 
-    /// Sends writes that were collected, and asks that they are in a replica of each server, too,
-    /// where it has one.
+    /// Sends writes that were collected, and asks that replicas of each server have them, too.
     pub(super) fn send_writes(&mut self, nodes: &Nodes) -> Result<(), Problem> {
-        let most = COPY_MAX.min(nodes.deadline(self.deadline) / COPY_PART);
         for (server, member) in self.members.iter_mut().enumerate() {
             if let (Stage::Asked, Some(link)) = (member.stage, &mut member.link)
-                && nodes.awaits_copy(&self.layout, server)
+                && let Some(copying) = nodes.copying(&self.layout, server)
             {
-                member.stage = Stage::AskedForCopy;
+                member.stage = Stage::Copied(copying);
+                if copying.wanted == 0 {
+                    continue;
+                }
+                let deadline = nodes.deadline(&self.layout, server, self.deadline);
                 link.collect(|requests| {
                     requests.begin(3);
                     requests.word(b"WAIT");
-                    requests.number(1);
-                    requests.number(most.as_millis() as u64);
+                    requests.number(copying.wanted as u64);
+                    requests.number((deadline / COPY_PART).as_millis() as u64);
                 });
             }
         }
-        self.send()
+        self.send(nodes)
     }
 
-    /// Takes the last answers. Without a copy in time the writes are made again, alone, once it is
-    /// known that the server is still the one for them.
+    /// Takes the last answers. Without a copy in time the writes are to be made again.
     pub(super) fn end(&mut self, nodes: &Nodes) -> Result<(), Problem> {
         let mut copied = Ok(());
         for (server, member) in self.members.iter_mut().enumerate() {
-            if let (Stage::AskedForCopy, Some(link)) = (member.stage, &mut member.link) {
-                match link.answer()? {
-                    Answer::Integer(1..) => {}
-                    Answer::Integer(_) => {
-                        nodes.no_copy(&self.layout, server);
-                        copied = Err(Problem::Refused(Refusal::Busy));
+            if let (Stage::Copied(copying), Some(link)) = (member.stage, &mut member.link) {
+                let copies = match copying.wanted {
+                    0 => Answer::Integer(0),
+                    _ => link.answer()?,
+                };
+                let enough = match copies {
+                    Answer::Integer(copies) => {
+                        nodes.note_copies(server, copying, copies.max(0) as usize)
                     }
-                    Answer::Refused(refusal) => copied = Err(Problem::Refused(refusal)),
+                    Answer::Refused(refusal) => Err(Problem::Refused(refusal)),
                     _ => return Err(Problem::Malformed),
-                }
+                };
+                copied = copied.and(enough);
             }
             member.stage = Stage::Idle;
         }
@@ -223,12 +250,39 @@ impl Bundle {
         route: Route,
     ) -> Result<(&mut Link, Answer), Problem> {
         let link = self.made(nodes, route.server)?;
-        if route.tenure == Tenure::Partial {
-            // To ASKING.
-            link.answer()?;
+        let mut take = || {
+            if route.tenure != Tenure::Whole {
+                // To ASKING or READONLY.
+                link.answer()?;
+            }
+            link.answer()
+        };
+        let answer = take();
+        nodes.note_answer(route.server, &answer);
+        Ok((link, answer?))
+    }
+
+    /// Takes the answer to the request behind that one, if it was collected with it.
+    pub(super) fn end_answer(&mut self, nodes: &Nodes, route: Route) -> Result<(), Problem> {
+        if route.tenure == Tenure::Copy {
+            // To READWRITE.
+            self.made(nodes, route.server)?.answer()?;
         }
-        let answer = link.answer()?;
-        Ok((link, answer))
+        Ok(())
+    }
+
+    /// Looks for servers that did not answer: whether they do, and whether others have their keys.
+    pub(super) fn look_again(&mut self, nodes: &Nodes) -> Result<(), Problem> {
+        nodes.doubt();
+        self.begin(nodes)?;
+        for server in nodes.failing() {
+            let answer = self.link(nodes, server).and_then(|link| link.ask(&[b"PING"]));
+            nodes.note_answer(server, &answer);
+            if answer.is_err() {
+                self.member(server).give_up();
+            }
+        }
+        Ok(())
     }
 
     /// Makes a request about a key, where that is.
@@ -352,14 +406,25 @@ impl Failures {
 impl Member {
     fn send(&mut self) -> Result<(), Problem> {
         match (self.stage, &mut self.link) {
-            (Stage::Asked | Stage::AskedForCopy, Some(link)) => link.send(),
+            (Stage::Asked | Stage::Copied(_), Some(link)) => link.send(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Before the first request on the connection: makes the server drop connections that were
+    /// given up.
+    fn bury(&mut self) -> Result<(), Problem> {
+        match (self.stage, &mut self.link, &self.node) {
+            (Stage::Idle, Some(link), Some(node)) => {
+                node.bury(link).inspect_err(|_| self.give_up())
+            }
             _ => Ok(()),
         }
     }
 
     fn give_up(&mut self) {
-        if let Some(link) = self.link.take() {
-            self.earlier = Some(link.identity());
+        if let (Some(link), Some(node)) = (self.link.take(), &self.node) {
+            node.give_up(link.identity());
         }
         self.stage = Stage::Idle;
     }

@@ -9,16 +9,24 @@ use crate::remote::redis::keys::HASH_SLOTS;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// A server that has hash slots.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Master {
+/// Where a server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Address {
     /// `None`: the host that was asked.
     pub(super) host: Option<IpAddr>,
     pub(super) port: u16,
+}
+
+/// A server that has hash slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Master {
+    pub(super) address: Address,
     /// Hash slots.
     pub(super) slots: Vec<RangeInclusive<usize>>,
-    /// How many replicas it has that are not taken for dead.
-    pub(super) replicas: usize,
+    /// Its replicas that are not taken for dead.
+    pub(super) replicas: Vec<Address>,
+    /// How many replicas it has, with those.
+    pub(super) all_replicas: usize,
     /// The number of the election, or of the move, that gave it the slots.
     pub(super) epoch: u64,
 }
@@ -55,18 +63,29 @@ impl Line<'_> {
     }
 
     fn is_replica_of(&self, master: &str) -> bool {
-        let is_dead = ["fail", "fail?", "noaddr", "handshake"].iter().any(|flag| self.has(flag));
-        self.has("slave") && self.master == master && !is_dead
+        self.has("slave") && self.master == master
+    }
+
+    fn is_dead(&self) -> bool {
+        ["fail", "fail?", "noaddr", "handshake"].iter().any(|flag| self.has(flag))
+    }
+
+    /// `None`: clients cannot reach it.
+    fn address(&self) -> Option<Address> {
+        let (host, port) = self.address.split(['@', ',']).next()?.rsplit_once(':')?;
+        let host = if host.is_empty() { None } else { Some(host.parse().ok()?) };
+        let port = port.parse().ok().filter(|port| *port != 0)?;
+        Some(Address { host, port })
     }
 
     /// The server, if clients can reach it.
     fn master(&self, lines: &[Line<'_>]) -> Option<Master> {
-        let (host, port) = self.address.split(['@', ',']).next()?.rsplit_once(':')?;
-        let host = if host.is_empty() { None } else { Some(host.parse().ok()?) };
-        let port = port.parse().ok().filter(|port| *port != 0)?;
-        let replicas = lines.iter().filter(|line| line.is_replica_of(self.id)).count();
+        let address = self.address()?;
+        let of_this = lines.iter().filter(|line| line.is_replica_of(self.id));
+        let replicas = of_this.clone().filter(|line| !line.is_dead());
+        let replicas = replicas.filter_map(Line::address).collect();
         let slots = self.slots.iter().filter_map(|text| range(text)).collect();
-        Some(Master { host, port, slots, replicas, epoch: self.epoch })
+        Some(Master { address, slots, replicas, all_replicas: of_this.count(), epoch: self.epoch })
     }
 }
 

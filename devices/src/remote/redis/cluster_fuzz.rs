@@ -16,19 +16,24 @@ connected 10923-16382 16383 [93-<-292f8b365bb7edb5e285caf0b7e6ddc7265d2f4f]
 e7d1eecce10fd6bb5eb35b9f99a514335d9ba9ca :30001@31001 myself,master - 0 0 1 connected 0-5460
 ";
 
-type Given<'a> = (Option<&'a str>, u16, &'a [(usize, usize)], usize, u64);
+type Given<'a> = (Option<&'a str>, u16, &'a [(usize, usize)], &'a [u16], usize, u64);
 
-fn master((host, port, slots, replicas, epoch): Given<'_>) -> Master {
+fn address(host: Option<&str>, port: u16) -> Address {
+    Address { host: host.map(|host| host.parse().unwrap()), port }
+}
+
+fn master((host, port, slots, replicas, all_replicas, epoch): Given<'_>) -> Master {
     let slots = slots.iter().map(|(first, last)| *first..=*last).collect();
-    Master { host: host.map(|host| host.parse().unwrap()), port, slots, replicas, epoch }
+    let replicas = replicas.iter().map(|port| address(Some("127.0.0.1"), *port)).collect();
+    Master { address: address(host, port), slots, replicas, all_replicas, epoch }
 }
 
 #[test]
 fn masters_with_slots_and_their_live_replicas_are_found() {
     let expected = [
-        master((Some("127.0.0.1"), 30_002, &[(5461, 10_922)], 0, 2)),
-        master((Some("::1"), 30_003, &[(10_923, 16_382), (16_383, 16_383)], 0, 3)),
-        master((None, 30_001, &[(0, 5460)], 1, 1)),
+        master((Some("127.0.0.1"), 30_002, &[(5461, 10_922)], &[], 1, 2)),
+        master((Some("::1"), 30_003, &[(10_923, 16_382), (16_383, 16_383)], &[], 0, 3)),
+        master((None, 30_001, &[(0, 5460)], &[30_004], 1, 1)),
     ];
     assert_eq!(masters(GIVEN), expected);
     assert_eq!(masters(""), []);
@@ -46,6 +51,6 @@ fn damaged_descriptions_give_no_slots_beyond_the_last() {
         bytes.truncate(random.below(bytes.len() as u64 + 1) as usize);
         let found = masters(&String::from_utf8(bytes).unwrap());
         assert!(found.iter().flat_map(|master| &master.slots).all(|it| *it.end() < HASH_SLOTS));
-        assert!(found.iter().all(|master| master.port != 0));
+        assert!(found.iter().all(|master| master.address.port != 0));
     }
 }

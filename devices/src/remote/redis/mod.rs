@@ -1,7 +1,7 @@
 //! Pages on Redis or Valkey servers: one, several, or a cluster.
 //!
 //! ```text
-//! Redis  |- Nodes      which server has which key               nodes, cluster
+//! Redis  |- Nodes      which server has which key               nodes, node, layout, cluster
 //!        |- Session    names and lifetimes of keys              keys, session
 //!        \- written    hashes that exist
 //! a run of pages --> one HSET or HMGET                          bundle, link, resp
@@ -18,7 +18,9 @@
 mod bundle;
 mod cluster;
 mod keys;
+mod layout;
 mod link;
+mod node;
 mod nodes;
 mod resp;
 mod session;
@@ -41,8 +43,9 @@ use bundle::{Bundle, REDIRECTIONS, Routes};
 use highwater_platform::Direction;
 use highwater_units::{PAGE_SIZE, RUN_PAGES_MAX};
 use keys::Session;
+use layout::Route;
 use link::{Answer, Link, field};
-use nodes::{Kind, Nodes, Route};
+use nodes::{Kind, Nodes};
 use resp::{Redirection, Tenure};
 use session::expire;
 use std::sync::Arc;
@@ -149,7 +152,8 @@ fn reason(problem: Problem) -> Reason {
         Problem::Refused(Refusal::Denied) => Reason::Denied,
         Problem::Refused(Refusal::Full) => Reason::ServerFull,
         Problem::Refused(Refusal::Busy | Refusal::Failed(_) | Refusal::Other)
-        | Problem::Missing => Reason::Unwilling,
+        | Problem::Missing
+        | Problem::TurnedAway => Reason::Unwilling,
     }
 }
 
@@ -232,7 +236,8 @@ impl Redis {
             (Direction::Write, Answer::Integer(_)) => Heard::Outcome(Ok(())),
             (Direction::Read, Answer::Array(items)) if items == piece.pages => {
                 // SAFETY: by contract of this function.
-                Heard::Outcome(unsafe { Redis::take_pages(link, transfers, piece) }?)
+                let taken = unsafe { Redis::take_pages(link, transfers, piece) }?;
+                Heard::Outcome(self.unless_behind(taken, route))
             }
             _ => return Err(Problem::Malformed),
         };
@@ -240,7 +245,19 @@ impl Redis {
             // To EXPIRE.
             bundle.answer(&self.nodes, route)?;
         }
+        bundle.end_answer(&self.nodes, route)?;
         Ok(heard)
+    }
+
+    /// A replica that does not have a page may not have all, for once.
+    fn unless_behind(&self, found: Result<(), Problem>, route: Route) -> Result<(), Problem> {
+        match (found, route.tenure) {
+            (Err(Problem::Missing), Tenure::Copy) => {
+                self.nodes.fails(route.server);
+                Err(Problem::Refused(Refusal::Busy))
+            }
+            (found, _) => found,
+        }
     }
 
     /// Receives the pages of a piece.
@@ -268,12 +285,15 @@ impl Redis {
         Ok(found)
     }
 
-    /// The server of each piece.
+    /// The server of each piece; `None`: it is not written there now.
     fn routes(&self, bundle: &Bundle, transfers: Transfers<'_>) -> Result<Routes, Problem> {
-        let mut routes = [None; PAGES];
+        let (mut routes, layout) = ([None; PAGES], &bundle.layout);
         for (route, piece) in routes.iter_mut().zip(transfers.window.pieces()) {
             let key = self.session().segment(piece.slot / SEGMENT);
-            *route = Some(bundle.layout.owner(&key)?);
+            *route = match transfers.direction {
+                Direction::Read => Some(self.nodes.source(layout, &key)?),
+                Direction::Write => self.nodes.destination(layout, &key)?,
+            };
         }
         Ok(routes)
     }
@@ -296,7 +316,7 @@ impl Redis {
         }
         bundle.routes = *routes;
         match transfers.direction {
-            Direction::Read => bundle.send(),
+            Direction::Read => bundle.send(&self.nodes),
             Direction::Write => bundle.send_writes(&self.nodes),
         }
     }
@@ -341,7 +361,8 @@ impl Redis {
         bundle: &mut Bundle,
         transfers: Transfers<'_>,
     ) -> Result<Outcomes, Problem> {
-        let mut outcomes = [Ok(()); PAGES];
+        let asked = bundle.routes;
+        let mut outcomes = asked.map(|route| route.map_or(Err(Problem::TurnedAway), |_| Ok(())));
         for round in 0.. {
             let asked = bundle.routes;
             // SAFETY: by contract of this function.
@@ -354,6 +375,8 @@ impl Redis {
         }
         if outcomes.contains(&Err(Problem::Refused(Refusal::Busy))) {
             self.nodes.doubt();
+        } else if transfers.direction == Direction::Write && outcomes.contains(&Ok(())) {
+            self.nodes.note_written();
         }
         Ok(outcomes)
     }
@@ -413,6 +436,14 @@ impl Store for Redis {
             members(slots).for_each(|field| requests.number(field.into()));
         });
         self.noted(deleted.map(drop))
+    }
+
+    fn is_impaired(&self) -> bool {
+        self.nodes.count() > 1 && !self.nodes.failing().is_empty()
+    }
+
+    fn look_again(&self, bundle: &mut Bundle) -> Result<(), Problem> {
+        bundle.look_again(&self.nodes)
     }
 
     fn refresh(&self, bundle: &mut Bundle) -> Result<(), Problem> {

@@ -1,69 +1,41 @@
 //! Which server has which key: one, each of several, or the masters of a cluster.
 //!
 //! ```text
-//! Nodes  |- servers   all that the user or the cluster has named: an index never changes
+//! Nodes  |- nodes     all that the user or the cluster has named: an index never changes
 //!        |- layout    Spread: segments in turn. Cluster: by hash slots
 //!        \- doubted   a server did not answer, or another one has the key: ask the cluster anew
+//! read  --> the owner of the key, or a replica of one that does not answer
+//! write --> the owner; to none while others take pages and it does not answer
 //! ```
 //! Locks: that of `known`, for moments. A forked child where a thread had it that does not exist
 //! there begins with the servers that the user named.
 
 use crate::remote::endpoint::Endpoint;
 use crate::remote::login::Login;
-use crate::remote::redis::cluster::Master;
-use crate::remote::redis::keys::{HASH_SLOTS, Key};
+use crate::remote::redis::cluster::{Address, Master};
+use crate::remote::redis::keys::Key;
+use crate::remote::redis::layout::{Described, Layout, Owners, Route, Share};
+use crate::remote::redis::node::{Copied, Copying, Node};
 use crate::remote::redis::resp::{Redirection, Tenure};
 use crate::remote::verdict::{Problem, Refusal};
-use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::atomic::{
-    AtomicBool, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-/// How long writes do not wait for replicas that did not have one in time.
-const ALONE: Duration = Duration::from_secs(5);
-/// How long a server of a cluster may take for an answer.
+/// How long writes wait for those replicas only that had one in time.
+const FEW_TIME: Duration = Duration::from_secs(5);
+/// How long a server of a cluster may take for an answer, and one that has answered so far while
+/// replicas have its pages.
 const CLUSTER_DEADLINE: Duration = Duration::from_secs(1);
-/// No server.
-const NONE: u16 = u16::MAX;
+const COPIED_DEADLINE: Duration = Duration::from_millis(500);
+/// So many writes in a row that were turned away are followed by one that waits for its server: the
+/// servers that answer have no free slots.
+const TURNED_AWAY_MAX: u32 = 64;
 /// The most servers: a cluster has 1000 at most.
 const SERVERS_MAX: usize = 2048;
-
-/// A server that a request is made to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Route {
-    /// Its index.
-    pub(super) server: usize,
-    pub(super) tenure: Tenure,
-}
-
-/// Where the keys are.
-pub(super) enum Layout {
-    /// The first so many servers have the segments in turn.
-    Spread(usize),
-    Cluster(Owners),
-}
-
-/// The masters of a cluster.
-pub(super) struct Owners {
-    /// The server of each hash slot, or `NONE`.
-    of: Vec<u16>,
-    /// By server.
-    copies: Vec<Copies>,
-}
-
-/// Replicas of a server, which fill themselves.
-#[derive(Default)]
-struct Copies {
-    count: usize,
-    /// Milliseconds from `Nodes::base`: until then writes do not wait for them.
-    alone_until: AtomicU64,
-    /// The epoch of the server's slots.
-    epoch: u64,
-}
 
 /// Servers that know nothing of each other, or those of one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,78 +56,16 @@ pub(super) struct Nodes {
     described_by: AtomicUsize,
     /// Connections that were made, of all links.
     connections: AtomicU64,
+    /// Writes in a row that were turned away.
+    turned_away: AtomicU32,
+    /// The last stamp.
+    clock: AtomicU64,
     base: Instant,
 }
 
 struct Known {
-    servers: Vec<Arc<Endpoint>>,
+    nodes: Vec<Arc<Node>>,
     layout: Arc<Layout>,
-}
-
-impl Owners {
-    fn none() -> Owners {
-        Owners { of: vec![NONE; HASH_SLOTS], copies: Vec::new() }
-    }
-
-    /// The owners as `masters` say, whose servers have these indices. A description may be older
-    /// than what is known: by a master that stood still while its replica took over. A slot goes to
-    /// another server only with an epoch that is not smaller.
-    fn after(&self, masters: &[Master], servers: &[usize]) -> Owners {
-        let mut owners = Owners { of: self.of.clone(), copies: Vec::new() };
-        let count = servers.iter().map(|server| server + 1).max().unwrap_or(0);
-        owners.copies.resize_with(count.max(self.copies.len()), Copies::default);
-        for (server, copies) in owners.copies.iter_mut().enumerate() {
-            if let Some(old) = self.copies.get(server) {
-                copies.alone_until = AtomicU64::new(old.alone_until.load(Relaxed));
-                copies.epoch = old.epoch;
-            }
-        }
-        for (master, server) in masters.iter().zip(servers) {
-            let known = |owner: u16| self.copies.get(usize::from(owner)).map_or(0, |it| it.epoch);
-            for slot in master.slots.iter().cloned().flatten().take(HASH_SLOTS) {
-                let owner = self.of[slot];
-                if usize::from(owner) == *server || master.epoch >= known(owner) {
-                    owners.of[slot] = *server as u16;
-                }
-            }
-            let copies = &mut owners.copies[*server];
-            (copies.count, copies.epoch) = (master.replicas, copies.epoch.max(master.epoch));
-        }
-        owners
-    }
-}
-
-impl Layout {
-    /// The server that has a key.
-    pub(super) fn owner(&self, key: &Key) -> Result<Route, Problem> {
-        let server = match self {
-            Layout::Spread(servers) => key.segment as usize % servers,
-            Layout::Cluster(owners) => match owners.of[key.hash_slot()] {
-                NONE => return Err(Problem::Refused(Refusal::Busy)),
-                server => server.into(),
-            },
-        };
-        Ok(Route { server, tenure: Tenure::Whole })
-    }
-
-    /// The servers that have keys.
-    pub(super) fn owners(&self) -> Vec<usize> {
-        match self {
-            Layout::Spread(servers) => (0..*servers).collect(),
-            Layout::Cluster(owners) => {
-                let servers: BTreeSet<u16> = owners.of.iter().copied().collect();
-                servers.into_iter().filter(|server| *server != NONE).map(usize::from).collect()
-            }
-        }
-    }
-
-    /// The replicas of a server, if it has some.
-    fn copies(&self, server: usize) -> Option<&Copies> {
-        match self {
-            Layout::Spread(_) => None,
-            Layout::Cluster(owners) => owners.copies.get(server).filter(|copies| copies.count > 0),
-        }
-    }
 }
 
 impl Nodes {
@@ -164,20 +74,28 @@ impl Nodes {
             Kind::Apart => Layout::Spread(named.len()),
             Kind::Cluster => Layout::Cluster(Owners::none()),
         };
-        let servers = named.iter().cloned().map(Arc::new).collect();
-        let known = RwLock::new(Known { servers, layout: Arc::new(layout) });
-        let doubted = AtomicBool::new(true);
-        let (described_by, connections) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let base = Instant::now();
-        Nodes { login, kind, named, known, doubted, described_by, connections, base }
+        let nodes = named.iter().cloned().map(Node::new).map(Arc::new).collect();
+        Nodes {
+            login,
+            kind,
+            named,
+            known: RwLock::new(Known { nodes, layout: Arc::new(layout) }),
+            doubted: AtomicBool::new(true),
+            described_by: AtomicUsize::new(0),
+            connections: AtomicU64::new(0),
+            turned_away: AtomicU32::new(0),
+            clock: AtomicU64::new(0),
+            base: Instant::now(),
+        }
     }
 
     /// Those of a forked child.
     pub(super) fn inherit(&self) -> Nodes {
         let nodes = Nodes::new(self.named.clone(), self.login.clone(), self.kind);
         if let Ok(known) = self.known.try_read() {
-            let (servers, layout) = (known.servers.clone(), known.layout.clone());
-            *nodes.write() = Known { servers, layout };
+            let all = known.nodes.iter().map(|node| Arc::new(node.inherit()));
+            *nodes.write() = Known { nodes: all.collect(), layout: known.layout.clone() };
+            nodes.clock.store(self.clock.load(SeqCst), SeqCst);
         }
         nodes
     }
@@ -194,12 +112,47 @@ impl Nodes {
         self.read().layout.clone()
     }
 
-    pub(super) fn server(&self, index: usize) -> Arc<Endpoint> {
-        self.read().servers[index].clone()
+    pub(super) fn node(&self, server: usize) -> Arc<Node> {
+        self.read().nodes[server].clone()
     }
 
     pub(super) fn count(&self) -> usize {
-        self.read().servers.len()
+        self.read().nodes.len()
+    }
+
+    /// Later than all that were drawn before.
+    fn stamp(&self) -> u64 {
+        self.clock.fetch_add(1, SeqCst) + 1
+    }
+
+    /// Servers that did not answer the last request.
+    pub(super) fn failing(&self) -> Vec<usize> {
+        let known = self.read();
+        (0..known.nodes.len()).filter(|server| !known.nodes[*server].answers()).collect()
+    }
+
+    /// Takes note of a connection that was made, or not.
+    pub(super) fn note_connection<T>(&self, server: usize, made: &Result<T, Problem>) {
+        match made {
+            Ok(_) => self.node(server).note_answer(),
+            Err(problem) if problem.ends_link() => self.fails(server),
+            Err(_) => {}
+        }
+    }
+
+    /// Takes note of an answer, or that there was none. A connection that is lost
+    /// may be made again at once.
+    pub(super) fn note_answer<T>(&self, server: usize, answer: &Result<T, Problem>) {
+        match answer {
+            Ok(_) => self.node(server).note_answer(),
+            Err(problem) if problem.is_silence() => self.fails(server),
+            Err(_) => {}
+        }
+    }
+
+    /// A request to a server failed.
+    pub(super) fn fails(&self, server: usize) {
+        self.node(server).note_failure(self.stamp());
     }
 
     /// The server to ask first for a description.
@@ -217,11 +170,48 @@ impl Nodes {
         self.connections.load(Relaxed)
     }
 
-    /// How long an answer may take. A cluster may have another server for it by then.
-    pub(super) fn deadline(&self, most: Duration) -> Duration {
+    /// How long an answer of a server may take. A cluster may have another one for it by then.
+    pub(super) fn deadline(&self, layout: &Layout, server: usize, most: Duration) -> Duration {
+        let others_have_it =
+            || layout.copied_share(server).is_some() && self.node(server).answers();
         match self.kind {
             Kind::Apart => most,
+            Kind::Cluster if others_have_it() => most.min(COPIED_DEADLINE),
             Kind::Cluster => most.min(CLUSTER_DEADLINE),
+        }
+    }
+
+    /// The server to read a key from: its owner. If that does not answer, and its replicas have all
+    /// its pages, that of them all which failed the longest time ago, or not at all.
+    pub(super) fn source(&self, layout: &Layout, key: &Key) -> Result<Route, Problem> {
+        let owner = layout.owner(key)?;
+        let node = self.node(owner.server);
+        let Some(share) = layout.copied_share(owner.server) else { return Ok(owner) };
+        if node.answers() || !node.is_copied() {
+            return Ok(owner);
+        }
+        let failed = |server: &usize| self.node(*server).failed();
+        let best = share.replicas.iter().copied().min_by_key(failed);
+        let best = best.filter(|server| failed(server) < node.failed());
+        Ok(best.map_or(owner, |server| Route { server, tenure: Tenure::Copy }))
+    }
+
+    /// The server to write a key to; `None`: it does not answer, and others may take the page at
+    /// another slot.
+    pub(super) fn destination(&self, layout: &Layout, key: &Key) -> Result<Option<Route>, Problem> {
+        let owner = layout.owner(key)?;
+        let answers = |server: &usize| self.node(*server).answers();
+        if answers(&owner.server) || !layout.owners().iter().any(answers) {
+            return Ok(Some(owner));
+        }
+        let before = self.turned_away.fetch_add(1, Relaxed);
+        Ok(Some(owner).filter(|_| before >= TURNED_AWAY_MAX))
+    }
+
+    /// A page was written.
+    pub(super) fn note_written(&self) {
+        if self.turned_away.load(Relaxed) != 0 {
+            self.turned_away.store(0, Relaxed);
         }
     }
 
@@ -240,36 +230,53 @@ impl Nodes {
         if to.tenure == Tenure::Whole {
             self.doubt();
         }
-        let server = self.index(from, to.host, to.port)?;
+        // Its replicas may still have keys that it has given away.
+        self.node(from).note_lack(self.stamp());
+        let server = self.index(from, Address { host: to.host, port: to.port })?;
         Ok(Route { server, tenure: to.tenure })
     }
 
     /// Takes over what the server `from` says of its cluster.
-    pub(super) fn adopt(&self, from: usize, masters: &[Master]) -> Result<(), Problem> {
-        let index = |master: &Master| self.index(from, master.host, master.port);
-        let servers = masters.iter().map(index).collect::<Result<Vec<usize>, Problem>>()?;
+    pub(super) fn adopt(&self, from: usize, masters: Vec<Master>) -> Result<(), Problem> {
+        let described = masters.into_iter().map(|master| self.described(from, master));
+        let described = described.collect::<Result<Vec<Described>, Problem>>()?;
         let known = &mut *self.write();
         if let Layout::Cluster(owners) = &*known.layout {
-            known.layout = Arc::new(Layout::Cluster(owners.after(masters, &servers)));
+            for Described { server, share, .. } in &described {
+                // It has yet to copy what there is.
+                if share.has_more_than(owners.share(*server)) {
+                    known.nodes[*server].note_lack(self.stamp());
+                }
+            }
+            known.layout = Arc::new(Layout::Cluster(owners.after(&described)));
         }
         self.described_by.store(from, Relaxed);
         Ok(())
     }
 
+    fn described(&self, from: usize, master: Master) -> Result<Described, Problem> {
+        let Master { address, slots, replicas, all_replicas, epoch } = master;
+        let server = self.index(from, address)?;
+        let replicas = replicas.into_iter().map(|address| self.index(from, address));
+        let replicas = replicas.collect::<Result<Vec<usize>, Problem>>()?;
+        Ok(Described { server, slots, share: Share { replicas, all_replicas, epoch } })
+    }
+
     /// The index of a server, which is a new one if it was not known.
-    fn index(&self, from: usize, host: Option<IpAddr>, port: u16) -> Result<usize, Problem> {
-        let from = self.server(from);
-        let host = host.or_else(|| from.server.host()).ok_or(Problem::Malformed)?;
-        let servers = &mut self.write().servers;
-        if let Some(found) = servers.iter().position(|known| known.server.is_at(host, port)) {
+    fn index(&self, from: usize, address: Address) -> Result<usize, Problem> {
+        let Endpoint { server: from, tls } = &self.node(from).endpoint;
+        let host = address.host.or_else(|| from.host()).ok_or(Problem::Malformed)?;
+        let nodes = &mut self.write().nodes;
+        let is_there = |node: &Arc<Node>| node.endpoint.server.is_at(host, address.port);
+        if let Some(found) = nodes.iter().position(is_there) {
             return Ok(found);
         }
-        if servers.len() >= SERVERS_MAX {
+        if nodes.len() >= SERVERS_MAX {
             return Err(Problem::Malformed);
         }
-        let server = from.server.sibling(host, port);
-        servers.push(Arc::new(Endpoint { server, tls: from.tls.clone() }));
-        Ok(servers.len() - 1)
+        let server = from.sibling(host, address.port);
+        nodes.push(Arc::new(Node::new(Endpoint { server, tls: tls.clone() })));
+        Ok(nodes.len() - 1)
     }
 
     /// Whether there is a layout to go on with.
@@ -277,18 +284,37 @@ impl Nodes {
         !self.layout().owners().is_empty()
     }
 
-    /// Whether a write waits until a replica has it, too.
-    pub(super) fn awaits_copy(&self, layout: &Layout, server: usize) -> bool {
-        let copies = layout.copies(server);
-        copies.is_some_and(|copies| self.now() >= copies.alone_until.load(Relaxed))
+    /// Which replicas are to have writes to a server that are about to be sent; `None`: it has
+    /// none.
+    pub(super) fn copying(&self, layout: &Layout, server: usize) -> Option<Copying> {
+        let share = layout.copied_share(server)?;
+        let wanted = self.node(server).wanted(share.replicas.len(), self.now());
+        Some(Copying { wanted, all: share.all_replicas, since: self.stamp() })
     }
 
-    /// No replica had a write in time: the next ones do not wait for a while.
-    pub(super) fn no_copy(&self, layout: &Layout, server: usize) {
-        if let Some(copies) = layout.copies(server) {
-            copies.alone_until.store(self.now() + ALONE.as_millis() as u64, Relaxed);
+    /// Takes note of how many replicas have writes in time. If none has, they are made again,
+    /// alone, once it is known that the server is still the one for them.
+    pub(super) fn note_copies(
+        &self,
+        server: usize,
+        copying: Copying,
+        copies: usize,
+    ) -> Result<(), Problem> {
+        let node = self.node(server);
+        let copied = copying.copied(copies);
+        if copied == Copied::Whole {
+            node.note_copied(copying.since);
+            return Ok(());
         }
-        self.doubt();
+        node.note_lack(self.stamp());
+        if copied == Copied::Fewer {
+            node.wait_for_few(copies, self.now() + FEW_TIME.as_millis() as u64);
+            self.doubt();
+        }
+        match (copied, copies) {
+            (Copied::Fewer, 0) => Err(Problem::Refused(Refusal::Busy)),
+            _ => Ok(()),
+        }
     }
 
     fn now(&self) -> u64 {
@@ -299,38 +325,101 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remote::redis::keys::{HASH_SLOTS, Session};
+    use crate::remote::server::Server;
 
-    fn master(epoch: u64, replicas: usize, first: usize) -> Master {
-        Master { host: None, port: 1, slots: vec![first..=HASH_SLOTS - 1], replicas, epoch }
+    const LOGIN: Login = Login { user: None, password: None };
+
+    /// A cluster of two masters, of which the first has two replicas; the key is the first's.
+    fn cluster() -> (Nodes, Key) {
+        let nodes = Nodes::new(Arc::new([]), LOGIN, Kind::Cluster);
+        let server = |port| Server::Tcp { host: "::1".to_owned(), port };
+        for port in 1..=4 {
+            let endpoint = Endpoint { server: server(port), tls: None };
+            nodes.write().nodes.push(Arc::new(Node::new(endpoint)));
+        }
+        describe(&nodes, &[2, 3], &[0, 1]);
+        let keys = (0..100).map(|segment| Session(1).segment(segment));
+        let of_first = |key: &Key| nodes.layout().owner(key).unwrap().server == 0;
+        let key = { keys }.find(of_first).expect("a key of the first");
+        (nodes, key)
+    }
+
+    fn describe(nodes: &Nodes, replicas: &[usize], order: &[usize]) {
+        let address = |server: usize| Address { host: "::1".parse().ok(), port: server as u16 + 1 };
+        let replicas: Vec<Address> = replicas.iter().copied().map(address).collect();
+        let masters = order.iter().map(|server| {
+            let (slots, replicas) = match server {
+                0 => (vec![0..=9000], replicas.clone()),
+                _ => (vec![9001..=HASH_SLOTS - 1], Vec::new()),
+            };
+            let all_replicas = replicas.len();
+            Master { address: address(*server), slots, replicas, all_replicas, epoch: 1 }
+        });
+        nodes.adopt(1, masters.collect()).unwrap();
+    }
+
+    fn copy(nodes: &Nodes, copies: usize) -> Result<(), Problem> {
+        let copying = nodes.copying(&nodes.layout(), 0).unwrap();
+        nodes.note_copies(0, copying, copies)
     }
 
     #[test]
-    fn a_slot_goes_to_another_server_with_a_later_epoch() {
-        let owners = Owners::none().after(&[master(1, 1, 0)], &[0]);
-        assert!(owners.of.iter().all(|owner| *owner == 0));
-        // Its replica takes over.
-        let owners = owners.after(&[master(7, 0, 0)], &[2]);
-        assert!(owners.of.iter().all(|owner| *owner == 2));
-        // It goes on, and does not know that yet.
-        let owners = owners.after(&[master(1, 1, 0)], &[0]);
-        assert!(owners.of.iter().all(|owner| *owner == 2));
-        // A part moves.
-        let owners = owners.after(&[master(7, 0, 0), master(8, 0, 9000)], &[2, 1]);
-        assert_eq!((owners.of[8999], owners.of[9000]), (2, 1));
-        let same = owners.after(&[master(8, 0, 9000), master(7, 0, 0)], &[1, 2]);
-        assert_eq!((same.of[8999], same.of[9000]), (2, 1));
+    fn a_server_that_fails_is_read_from_replicas_that_have_all_its_pages() {
+        let (nodes, key) = cluster();
+        let source = || {
+            let Route { server, tenure } = nodes.source(&nodes.layout(), &key).unwrap();
+            assert_eq!(tenure == Tenure::Copy, server != 0);
+            server
+        };
+        nodes.fails(0);
+        assert_eq!(source(), 0, "replicas have yet to copy what there is");
+        assert_eq!(copy(&nodes, 1), Ok(()));
+        assert_eq!(source(), 0, "one of them may lack a page");
+        assert_eq!(copy(&nodes, 2), Ok(()));
+        // Failures in turn.
+        for server in [2, 3, 0, 2] {
+            assert_eq!(source(), server);
+            nodes.fails(server);
+        }
+        nodes.node(0).note_answer();
+        assert_eq!(source(), 0);
+        nodes.fails(0);
+        assert_eq!(source(), 3);
+        // It may be another one on that address.
+        describe(&nodes, &[2], &[1, 0]);
+        assert_eq!(source(), 2);
+        describe(&nodes, &[2, 3], &[1, 0]);
+        assert_eq!(source(), 0);
     }
 
     #[test]
     fn writes_go_on_alone_although_the_cluster_is_described_again() {
-        let nodes = Nodes::new(Arc::new([]), Login { user: None, password: None }, Kind::Cluster);
-        let set = |owners| nodes.write().layout = Arc::new(Layout::Cluster(owners));
-        set(Owners::none().after(&[master(1, 1, 0)], &[0]));
-        assert!(nodes.awaits_copy(&nodes.layout(), 0) && !nodes.awaits_copy(&nodes.layout(), 1));
-        nodes.no_copy(&nodes.layout(), 0);
-        assert!(!nodes.awaits_copy(&nodes.layout(), 0));
-        let Layout::Cluster(owners) = &*nodes.layout() else { unreachable!() };
-        set(owners.after(&[master(1, 1, 0)], &[0]));
-        assert!(!nodes.awaits_copy(&nodes.layout(), 0), "it waits again");
+        let (nodes, _) = cluster();
+        let wanted = || nodes.copying(&nodes.layout(), 0).map(|copying| copying.wanted);
+        assert_eq!((wanted(), nodes.copying(&nodes.layout(), 1)), (Some(2), None));
+        assert_eq!(copy(&nodes, 1), Ok(()));
+        assert_eq!(wanted(), Some(1));
+        assert_eq!(copy(&nodes, 0), Err(Problem::Refused(Refusal::Busy)));
+        describe(&nodes, &[2, 3], &[0, 1]);
+        assert_eq!(wanted(), Some(0));
+        assert_eq!(copy(&nodes, 0), Ok(()));
+    }
+
+    #[test]
+    fn pages_of_a_server_that_fails_go_to_other_slots_while_others_answer() {
+        let (nodes, key) = cluster();
+        let destination = || {
+            let route = nodes.destination(&nodes.layout(), &key).unwrap();
+            route.map(|route| route.server)
+        };
+        assert_eq!(destination(), Some(0));
+        nodes.fails(0);
+        (0..TURNED_AWAY_MAX).for_each(|_| assert_eq!(destination(), None));
+        assert_eq!(destination(), Some(0), "others have no free slots");
+        nodes.note_written();
+        assert_eq!(destination(), None);
+        nodes.fails(1);
+        assert_eq!(destination(), Some(0), "no server takes pages");
     }
 }

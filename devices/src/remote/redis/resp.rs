@@ -94,13 +94,15 @@ pub(super) struct Redirection {
     pub(super) tenure: Tenure,
 }
 
-/// Since when a server has a key.
+/// How a server has a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tenure {
     /// All keys of the hash slot are there.
     Whole,
     /// The hash slot is on its way there. Each request says by ASKING that it knows that.
     Partial,
+    /// It is a replica. Each request says by READONLY that it may be one.
+    Copy,
 }
 
 /// Reads `MOVED SLOT HOST:PORT` and `ASK SLOT HOST:PORT`. `None`: another error, or a host that is

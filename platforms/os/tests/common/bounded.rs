@@ -15,6 +15,8 @@ pub(crate) struct Room {
     pub(crate) pages: AtomicUsize,
     /// Every write fails.
     pub(crate) broken: AtomicBool,
+    /// Pages in every third cluster are turned away.
+    pub(crate) busy: AtomicBool,
     /// Pages of writes that were refused, or that failed.
     pub(crate) refused: AtomicUsize,
     /// Writes that were refused, or that failed.
@@ -39,6 +41,8 @@ impl Room {
         let new = slots().filter(|slot| !held.contains(slot)).count();
         let result = if self.broken.load(Relaxed) {
             Err(IoError::Failed(5))
+        } else if self.busy.load(Relaxed) && is_of_third_cluster(io.slot) {
+            Err(IoError::Busy)
         } else if held.len() + new > self.pages.load(Relaxed) {
             Err(IoError::Full)
         } else {
@@ -53,6 +57,11 @@ impl Room {
         }
         result
     }
+}
+
+/// Of clusters of 512 slots.
+fn is_of_third_cluster(slot: u32) -> bool {
+    (slot / 512).is_multiple_of(3)
 }
 
 struct Bounded {

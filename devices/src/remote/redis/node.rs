@@ -1,0 +1,204 @@
+//! A server, and how it did lately: whether it answers, and whether its replicas have its pages.
+//!
+//! ```text
+//! write --> server, WAIT for all its replicas --> all have it: every earlier write, too
+//!                                             \-> fewer: a replica may lack pages, until a later
+//!                                                 write is in all of them
+//! server that fails --> reads go to a replica, if none may lack pages; writes to other servers
+//! ```
+//! A server carries writes out in one order, and its replicas take them over in that order. So a
+//! write that is in all replicas vouches for those that were answered before it was sent.
+//!
+//! Marks are stamps of the clock of [`super::nodes::Nodes`]; 0 is none. Locks: that of `given_up`,
+//! for moments.
+
+use crate::remote::endpoint::Endpoint;
+use crate::remote::redis::link::{Identity, Link};
+use crate::remote::verdict::Problem;
+use std::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A server of a device.
+pub(super) struct Node {
+    pub(super) endpoint: Endpoint,
+    /// When the last request failed, if none was answered since.
+    failed: AtomicU64,
+    /// The last write that a replica may lack.
+    lacking: AtomicU64,
+    /// Writes wait for so many replicas until then, in milliseconds of the device.
+    few: AtomicUsize,
+    few_until: AtomicU64,
+    /// Connections that were given up, with requests that may be carried out until the server drops
+    /// them: before it is sent anything else.
+    given_up: Mutex<Vec<Identity>>,
+    given_up_count: AtomicUsize,
+}
+
+/// Writes that were sent, and the replicas that are to have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copying {
+    /// So many are waited for.
+    pub(super) wanted: usize,
+    /// So many there are.
+    pub(super) all: usize,
+    /// Before they were sent.
+    pub(super) since: u64,
+}
+
+/// What the number of replicas that have a write means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copied {
+    /// All have it.
+    Whole,
+    /// As many as were waited for have it.
+    Enough,
+    /// Fewer have it. The next writes wait for those only.
+    Fewer,
+}
+
+impl Copying {
+    pub(super) fn copied(self, copies: usize) -> Copied {
+        match copies {
+            copies if copies >= self.all => Copied::Whole,
+            copies if copies >= self.wanted => Copied::Enough,
+            _ => Copied::Fewer,
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn new(endpoint: Endpoint) -> Node {
+        let zero = || AtomicU64::new(0);
+        let (failed, lacking, few_until) = (zero(), zero(), zero());
+        let (few, given_up_count) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let given_up = Mutex::default();
+        Node { endpoint, failed, lacking, few, few_until, given_up, given_up_count }
+    }
+
+    /// That of a forked child, which has no connections.
+    pub(super) fn inherit(&self) -> Node {
+        let node = Node::new(self.endpoint.clone());
+        node.lacking.store(self.lacking.load(SeqCst), SeqCst);
+        node
+    }
+
+    fn lock_given_up(&self) -> MutexGuard<'_, Vec<Identity>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change_given_up(&self, change: impl FnOnce(&mut Vec<Identity>)) {
+        let mut given_up = self.lock_given_up();
+        change(&mut given_up);
+        self.given_up_count.store(given_up.len(), SeqCst);
+    }
+
+    pub(super) fn give_up(&self, connection: Identity) {
+        self.change_given_up(|given_up| given_up.push(connection));
+    }
+
+    /// Makes the server drop the connections that were given up. Until it has, no other bundle
+    /// takes them for dropped.
+    pub(super) fn bury(&self, link: &mut Link) -> Result<(), Problem> {
+        if self.given_up_count.load(SeqCst) == 0 {
+            return Ok(());
+        }
+        let connections = self.lock_given_up().clone();
+        for connection in connections {
+            link.bury(connection)?;
+            self.change_given_up(|all| all.retain(|other| *other != connection));
+        }
+        Ok(())
+    }
+
+    /// Whether the last request was answered.
+    pub(super) fn answers(&self) -> bool {
+        self.failed() == 0
+    }
+
+    pub(super) fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
+    }
+
+    pub(super) fn note_answer(&self) {
+        if !self.answers() {
+            self.failed.store(0, Relaxed);
+        }
+    }
+
+    pub(super) fn note_failure(&self, stamp: u64) {
+        self.failed.store(stamp, Relaxed);
+    }
+
+    /// Whether its replicas have all its pages.
+    pub(super) fn is_copied(&self) -> bool {
+        self.lacking.load(SeqCst) == 0
+    }
+
+    /// A replica may lack what was answered before this stamp was drawn.
+    pub(super) fn note_lack(&self, stamp: u64) {
+        self.lacking.fetch_max(stamp, SeqCst);
+    }
+
+    /// Its replicas have all that was answered before this stamp was drawn.
+    pub(super) fn note_copied(&self, since: u64) {
+        let older = |lacking| (lacking != 0 && lacking < since).then_some(0);
+        // An error: a later write may be lacking.
+        let _ = self.lacking.fetch_update(SeqCst, SeqCst, older);
+    }
+
+    /// How many of its replicas writes wait for.
+    pub(super) fn wanted(&self, all: usize, now: u64) -> usize {
+        match now < self.few_until.load(Relaxed) {
+            true => all.min(self.few.load(Relaxed)),
+            false => all,
+        }
+    }
+
+    pub(super) fn wait_for_few(&self, few: usize, until: u64) {
+        self.few.store(few, Relaxed);
+        self.few_until.store(until, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::server::Server;
+
+    fn node() -> Node {
+        let server = Server::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
+        Node::new(Endpoint { server, tls: None })
+    }
+
+    #[test]
+    fn a_write_in_all_replicas_vouches_for_those_that_were_answered_before_it_was_sent() {
+        let node = node();
+        assert!(node.is_copied());
+        node.note_lack(5);
+        for (since, copied) in [(4, false), (5, false), (6, true)] {
+            node.note_copied(since);
+            assert_eq!(node.is_copied(), copied, "{since}");
+        }
+        // Answered in another order.
+        node.note_lack(9);
+        node.note_lack(8);
+        node.note_copied(9);
+        assert!(!node.is_copied());
+    }
+
+    #[test]
+    fn writes_wait_for_fewer_replicas_for_a_while() {
+        let node = node();
+        assert_eq!(node.wanted(2, 0), 2);
+        node.wait_for_few(1, 10);
+        assert_eq!([node.wanted(2, 9), node.wanted(0, 9), node.wanted(2, 10)], [1, 0, 2]);
+        let copying = Copying { wanted: 1, all: 2, since: 0 };
+        let copied = [2, 1, 0].map(|copies| copying.copied(copies));
+        assert_eq!(copied, [Copied::Whole, Copied::Enough, Copied::Fewer]);
+        let alone = Copying { wanted: 0, all: 2, since: 0 };
+        assert_eq!(alone.copied(0), Copied::Enough);
+    }
+}
