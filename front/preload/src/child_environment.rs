@@ -6,7 +6,7 @@ use crate::environment::{self, PREFIX, PRELOAD, Variables};
 use crate::target::{self, Reason};
 use libc::c_char;
 use rustix::fs::{Access, access};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::ptr;
@@ -67,10 +67,10 @@ pub(crate) unsafe fn completed<R>(
                 act(without)
             });
         }
-        if is_cleared(environment) {
-            with_ours(environment, variables, act)
-        } else {
-            act(environment)
+        match lack(environment, variables) {
+            Lack::All => with_ours(environment, variables, &variables.ours, act),
+            Lack::Library => with_ours(environment, variables, &[], act),
+            Lack::Nothing => act(environment),
         }
     }
 }
@@ -188,23 +188,51 @@ unsafe fn strings<'a>(environment: Strings) -> impl Iterator<Item = &'a CStr> + 
     (0..).map_while(entry).take(if environment.is_null() { 0 } else { usize::MAX })
 }
 
-/// Whether an environment has none of the library's variables.
-///
-/// # Safety
-/// As for [`strings`].
-unsafe fn is_cleared(environment: Strings) -> bool {
-    // SAFETY: as the caller says.
-    !unsafe { strings(environment) }.any(|entry| entry.to_bytes().starts_with(PREFIX))
+/// What is to be added to the environment of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lack {
+    /// Also where one of the library's variables was removed on purpose.
+    Nothing,
+    /// The program has cleared its environment.
+    All,
+    /// The program has set LD_PRELOAD to other libraries.
+    Library,
 }
 
-/// Calls `act` with an environment and the library's variables; with the environment alone if
-/// there is no room for them.
+/// # Safety
+/// As for [`strings`].
+unsafe fn lack(environment: Strings, variables: &Variables) -> Lack {
+    let (mut has_ours, mut preload) = (false, &[][..]);
+    // SAFETY: as the caller says.
+    for entry in unsafe { strings(environment) } {
+        has_ours |= entry.to_bytes().starts_with(PREFIX);
+        preload = entry.to_bytes().strip_prefix(PRELOAD).unwrap_or(preload);
+    }
+    match has_ours {
+        false => Lack::All,
+        true if preload.is_empty() || names(preload, &variables.preload) => Lack::Nothing,
+        true => Lack::Library,
+    }
+}
+
+/// Whether LD_PRELOAD names this library, on whatever path.
+fn names(libraries: &[u8], own: &CStr) -> bool {
+    fn file(path: &[u8]) -> &[u8] {
+        path.rsplit(|byte| matches!(byte, b'/' | b'=')).next().unwrap_or_default()
+    }
+    let mut paths = libraries.split(|byte| matches!(byte, b':' | b' '));
+    paths.any(|path| file(path) == file(own.to_bytes()))
+}
+
+/// Calls `act` with an environment, this library in its LD_PRELOAD, and `added` variables; with the
+/// environment alone if there is no room for them.
 ///
 /// # Safety
 /// As for [`strings`].
 unsafe fn with_ours<R>(
     environment: Strings,
     variables: &Variables,
+    added: &[CString],
     act: impl FnOnce(Strings) -> R,
 ) -> R {
     let mut buffer = [0; TEXT_MAX];
@@ -214,14 +242,14 @@ unsafe fn with_ours<R>(
     let theirs = entries.clone().filter(|entry| libraries(entry)).last();
     let theirs = theirs.map_or(&[][..], |entry| &entry.to_bytes()[PRELOAD.len()..]);
     let others = entries.filter(|entry| !libraries(entry));
-    let count = others.clone().count() + variables.ours.len() + 2;
+    let count = others.clone().count() + added.len() + 2;
     let preload = match theirs {
         [] => Some(&*variables.preload),
         theirs => join(&mut buffer, variables.preload.as_bytes(), b':', theirs),
     };
     match preload {
         Some(preload) if count <= STRINGS_MAX => with_room(count, |all| {
-            let ours = variables.ours.iter().map(|entry| &**entry).chain([preload]);
+            let ours = added.iter().map(|entry| &**entry).chain([preload]);
             for (place, entry) in all.iter_mut().zip(others.chain(ours)) {
                 *place = entry.as_ptr();
             }
@@ -250,23 +278,30 @@ fn join<'a>(
 mod tests {
     use super::*;
 
-    fn after(environment: &[&CStr]) -> Vec<String> {
+    fn variables() -> Variables {
         let ours = vec![c"HIGHWATER_MEMORY=1".to_owned()];
-        let variables = Variables { ours, preload: c"LD_PRELOAD=/hw.so".to_owned() };
+        Variables { ours, preload: c"LD_PRELOAD=/hw.so".to_owned() }
+    }
+
+    fn after(environment: &[&CStr], added: &[CString]) -> Vec<String> {
         let entries = environment.iter().map(|entry| entry.as_ptr());
         let entries: Vec<_> = entries.chain([ptr::null()]).collect();
         let text = |entry: &CStr| entry.to_str().unwrap().to_owned();
         // SAFETY: an environment, and the one made from it.
-        unsafe { with_ours(entries.as_ptr(), &variables, |all| strings(all).map(text).collect()) }
+        unsafe {
+            let act = |all| strings(all).map(text).collect();
+            with_ours(entries.as_ptr(), &variables(), added, act)
+        }
     }
 
     #[test]
     fn what_was_cleared_is_added() {
-        let ours = ["HIGHWATER_MEMORY=1", "LD_PRELOAD=/hw.so"];
-        assert_eq!(after(&[]), ours);
-        assert_eq!(after(&[c"A=1", c"LD_PRELOAD="]), [&["A=1"], &ours[..]].concat());
+        let (ours, added) = (["HIGHWATER_MEMORY=1", "LD_PRELOAD=/hw.so"], variables().ours);
+        assert_eq!(after(&[], &added), ours);
+        assert_eq!(after(&[c"A=1", c"LD_PRELOAD="], &added), [&["A=1"], &ours[..]].concat());
         let joined = ["HIGHWATER_MEMORY=1", "LD_PRELOAD=/hw.so:a.so b.so"];
-        assert_eq!(after(&[c"LD_PRELOAD=a.so b.so"]), joined);
+        assert_eq!(after(&[c"LD_PRELOAD=a.so b.so"], &added), joined);
+        assert_eq!(after(&[c"HIGHWATER_MEMORY=1", c"LD_PRELOAD=a.so b.so"], &[]), joined);
     }
 
     #[test]
@@ -281,20 +316,33 @@ mod tests {
 
     #[test]
     fn what_there_is_no_room_for_stays_as_it_is() {
-        assert_eq!(after(&[c"A=1"; STRINGS_MAX]), ["A=1"; STRINGS_MAX]);
-        let long = std::ffi::CString::new(format!("LD_PRELOAD={}", "x".repeat(TEXT_MAX)));
+        assert_eq!(after(&[c"A=1"; STRINGS_MAX], &[]), ["A=1"; STRINGS_MAX]);
+        let long = CString::new(format!("LD_PRELOAD={}", "x".repeat(TEXT_MAX)));
         let long = long.unwrap();
-        assert_eq!(after(&[&long]), [long.to_str().unwrap()]);
+        assert_eq!(after(&[&long], &[]), [long.to_str().unwrap()]);
     }
 
     #[test]
-    fn one_of_our_variables_is_enough_to_be_left_alone() {
-        let is_cleared = |entry: &CStr| {
+    fn what_was_removed_on_purpose_is_not_added() {
+        let lack = |entries: &[&CStr]| {
+            let entries = entries.iter().map(|entry| entry.as_ptr());
+            let entries: Vec<_> = entries.chain([ptr::null()]).collect();
             // SAFETY: an environment.
-            unsafe { is_cleared([entry.as_ptr(), ptr::null()].as_ptr()) }
+            unsafe { lack(entries.as_ptr(), &variables()) }
         };
-        assert!(is_cleared(c"LD_PRELOAD=other.so") && !is_cleared(c"HIGHWATER_KSWAPD=2"));
+        for (entries, expected) in [
+            (&[][..], Lack::All),
+            (&[c"LD_PRELOAD=other.so"], Lack::All),
+            (&[c"LD_PRELOAD=/hw.so"], Lack::All),
+            (&[c"HIGHWATER_KSWAPD=2"], Lack::Nothing),
+            (&[c"HIGHWATER_KSWAPD=2", c"LD_PRELOAD="], Lack::Nothing),
+            (&[c"LD_PRELOAD=other.so:/hw.so", c"HIGHWATER_KSWAPD=2"], Lack::Nothing),
+            (&[c"HIGHWATER_KSWAPD=2", c"LD_PRELOAD=a.so /elsewhere/hw.so"], Lack::Nothing),
+            (&[c"HIGHWATER_KSWAPD=2", c"LD_PRELOAD=a.so:/lib/other-hw.so"], Lack::Library),
+        ] {
+            assert_eq!(lack(entries), expected, "{entries:?}");
+        }
         // SAFETY: no environment is an empty one.
-        assert!(unsafe { super::is_cleared(ptr::null()) });
+        assert_eq!(unsafe { super::lack(ptr::null(), &variables()) }, Lack::All);
     }
 }

@@ -3,11 +3,13 @@
 //! ```text
 //! exec*, posix_spawn* -- a sanitizer's program, or musl's -> without this library       target.rs
 //!                     |- environment with nothing of ours -> LD_PRELOAD and HIGHWATER_* added
+//!                     |- LD_PRELOAD with others' libraries -> this one added before them
 //!                     \- any other ------------------------> as it is
 //! ```
 //! Daemons clear their environment to protect themselves from inherited settings, not to escape the
-//! budget. An environment with one of the library's variables left was made on purpose: a child
-//! without `LD_PRELOAD`, or without `HIGHWATER_MEMORY`, is not served.
+//! budget, and scripts set LD_PRELOAD to have another malloc. An environment without `LD_PRELOAD`,
+//! or without `HIGHWATER_MEMORY`, and with another one of the library's variables was made on
+//! purpose: such a child is not served.
 //!
 //! These functions run in children of vfork, which share the parent's memory, and in signal
 //! handlers. So they neither allocate nor lock; what they add lies on the stack or in memory that

@@ -86,9 +86,12 @@ fn other_mallocs_can_be_preloaded() {
         let linked = place.compile("strangers", "linked", &["-Wl,--no-as-needed", &malloc]);
         let behind = format!("LD_PRELOAD=$LD_PRELOAD:{malloc}; exec \"$0\" \"$@\"");
         let behind = [&program("sh", &["-c", &behind])[..], &plain].concat();
+        let instead = format!("LD_PRELOAD={malloc}");
+        let instead = [&program("env", &[&instead])[..], &plain].concat();
         for (way, program) in [
             ("linked", program(linked, &["mallocs"])),
             ("behind", behind),
+            ("instead", instead),
             ("before", before(&malloc, &plain)),
         ] {
             let what = format!("{name}, {way}");
