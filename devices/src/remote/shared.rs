@@ -191,15 +191,22 @@ impl<S: Store> Shared<S> {
             if began.elapsed() > PASS_MAX {
                 return freed.again();
             }
+            if !freed.is_empty(segment) && !self.store.reaches(segment) {
+                freed.again();
+                continue;
+            }
             let group = freed.take(segment);
             if members(group).next().is_some() {
                 let deleted = self.take().ok_or(ENDED).and_then(|mut held| {
                     self.converse(&mut held, |link| self.store.delete(link, segment, group))
                 });
                 freed.gone(segment);
-                if deleted.is_err() {
-                    // The server is silent. Its pages are deleted at the end, or overwritten.
-                    return;
+                match deleted {
+                    // Its server has just fallen silent. These are deleted at the end, or
+                    // overwritten.
+                    Ok(()) | Err(IoError::Busy) => {}
+                    // Likewise those of others.
+                    Err(_) => return,
                 }
             }
             let pages = SEGMENT.min(self.slots - segment * SEGMENT);

@@ -89,18 +89,23 @@ pub(super) trait Store: Send + Sync + Sized + 'static {
         transfers: Transfers<'_>,
     ) -> Result<Outcomes, Problem>;
 
+    /// Whether the server of a segment answers, or is waited for as there is no other.
+    fn reaches(&self, _segment: u32) -> bool {
+        true
+    }
+
     /// Deletes the pages of freed slots of a segment.
     fn delete(&self, link: &mut Self::Link, segment: u32, slots: Group) -> Result<(), Problem>;
 
     /// Gives up the room of a segment if no slot is stored there, nor to be deleted.
     fn release(&self, _segment: u32, _is_unused: &dyn Fn() -> bool) {}
 
-    /// Whether one of several servers did not answer lately.
+    /// Whether one of several servers did not answer lately, or may not have all that it is to have.
     fn is_impaired(&self) -> bool {
         false
     }
 
-    /// Looks whether it does again.
+    /// Looks whether it is so still.
     fn look_again(&self, _link: &mut Self::Link) -> Result<(), Problem> {
         Ok(())
     }

@@ -205,16 +205,10 @@ impl Bundle {
                 && let Some(copying) = nodes.copying(&self.layout, server)
             {
                 member.stage = Stage::Copied(copying);
-                if copying.wanted == 0 {
-                    continue;
+                if copying.enough > 0 {
+                    let deadline = nodes.deadline(&self.layout, server, self.deadline);
+                    link.collect(|requests| wait(requests, copying.enough, deadline));
                 }
-                let deadline = nodes.deadline(&self.layout, server, self.deadline);
-                link.collect(|requests| {
-                    requests.begin(3);
-                    requests.word(b"WAIT");
-                    requests.number(copying.wanted as u64);
-                    requests.number((deadline / COPY_PART).as_millis() as u64);
-                });
             }
         }
         self.send(nodes)
@@ -225,7 +219,7 @@ impl Bundle {
         let mut copied = Ok(());
         for (server, member) in self.members.iter_mut().enumerate() {
             if let (Stage::Copied(copying), Some(link)) = (member.stage, &mut member.link) {
-                let copies = match copying.wanted {
+                let copies = match copying.enough {
                     0 => Answer::Integer(0),
                     _ => link.answer()?,
                 };
@@ -271,18 +265,47 @@ impl Bundle {
         Ok(())
     }
 
-    /// Looks for servers that did not answer: whether they do, and whether others have their keys.
+    /// Looks for servers that did not answer: whether they do, and whether others have their keys;
+    /// and whether replicas have what they may have lacked.
     pub(super) fn look_again(&mut self, nodes: &Nodes) -> Result<(), Problem> {
-        nodes.doubt();
+        let failing = nodes.failing();
+        if !failing.is_empty() {
+            nodes.doubt();
+        }
         self.begin(nodes)?;
-        for server in nodes.failing() {
+        for server in failing {
             let answer = self.link(nodes, server).and_then(|link| link.ask(&[b"PING"]));
             nodes.note_answer(server, &answer);
             if answer.is_err() {
                 self.member(server).give_up();
             }
         }
+        for server in nodes.lacking(&self.layout) {
+            if self.look_for_copies(nodes, server).is_err() {
+                self.member(server).give_up();
+            }
+        }
         Ok(())
+    }
+
+    /// Waits until all replicas of a server have what it was sent before, or for a while.
+    fn look_for_copies(&mut self, nodes: &Nodes, server: usize) -> Result<(), Problem> {
+        let Some(copying) = nodes.copying(&self.layout, server) else { return Ok(()) };
+        let copying = Copying { enough: copying.live, ..copying };
+        let deadline = nodes.deadline(&self.layout, server, self.deadline);
+        let link = self.link(nodes, server)?;
+        // WAIT counts from the last command on.
+        link.ask(&[b"PING"])?;
+        link.collect(|requests| wait(requests, copying.live, deadline));
+        link.send()?;
+        match link.answer()? {
+            // Fewer are for the next writes to know.
+            Answer::Integer(copies) => {
+                let _ = nodes.note_copies(server, copying, copies.max(0) as usize);
+                Ok(())
+            }
+            _ => Err(Problem::Malformed),
+        }
     }
 
     /// Makes a request about a key, where that is.
@@ -428,6 +451,14 @@ impl Member {
         }
         self.stage = Stage::Idle;
     }
+}
+
+/// Adds the request that waits for copies, for a part of the time that an answer may take.
+fn wait(requests: &mut Requests<'_>, copies: usize, deadline: Duration) {
+    requests.begin(3);
+    requests.word(b"WAIT");
+    requests.number(copies as u64);
+    requests.number((deadline / COPY_PART).as_millis() as u64);
 }
 
 /// An answer that is a number.

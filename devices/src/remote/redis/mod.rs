@@ -428,6 +428,9 @@ impl Store for Redis {
     }
 
     fn delete(&self, bundle: &mut Bundle, segment: u32, slots: Group) -> Result<(), Problem> {
+        if !self.reaches(segment) {
+            return Err(Problem::TurnedAway);
+        }
         let key = self.session().segment(segment);
         let deleted = bundle.ask(&self.nodes, &key, &|requests| {
             requests.begin(2 + members(slots).count());
@@ -438,8 +441,14 @@ impl Store for Redis {
         self.noted(deleted.map(drop))
     }
 
+    fn reaches(&self, segment: u32) -> bool {
+        let (layout, key) = (self.nodes.layout(), self.session().segment(segment));
+        layout.owner(&key).is_ok_and(|owner| !self.nodes.turns_away(&layout, owner))
+    }
+
     fn is_impaired(&self) -> bool {
-        self.nodes.count() > 1 && !self.nodes.failing().is_empty()
+        let is_failing = || self.nodes.count() > 1 && !self.nodes.failing().is_empty();
+        is_failing() || !self.nodes.lacking(&self.nodes.layout()).is_empty()
     }
 
     fn look_again(&self, bundle: &mut Bundle) -> Result<(), Problem> {

@@ -1,9 +1,9 @@
 //! A server, and how it did lately: whether it answers, and whether its replicas have its pages.
 //!
 //! ```text
-//! write --> server, WAIT for all its replicas --> all have it: every earlier write, too
-//!                                             \-> fewer: a replica may lack pages, until a later
-//!                                                 write is in all of them
+//! write --> server, WAIT for its replicas --> all have it: every earlier write, too
+//!                                         \-> fewer: a replica may lack pages, until a later write
+//!                                             is in all of them
 //! server that fails --> reads go to a replica, if none may lack pages; writes to other servers
 //! ```
 //! A server carries writes out in one order, and its replicas take them over in that order. So a
@@ -28,7 +28,7 @@ pub(super) struct Node {
     failed: AtomicU64,
     /// The last write that a replica may lack.
     lacking: AtomicU64,
-    /// Writes wait for so many replicas until then, in milliseconds of the device.
+    /// So many replicas must have a write until then, in milliseconds of the device.
     few: AtomicUsize,
     few_until: AtomicU64,
     /// Connections that were given up, with requests that may be carried out until the server drops
@@ -40,10 +40,12 @@ pub(super) struct Node {
 /// Writes that were sent, and the replicas that are to have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Copying {
-    /// So many are waited for.
-    pub(super) wanted: usize,
-    /// So many there are.
+    /// So many are there.
+    pub(super) live: usize,
+    /// With those that are taken for dead.
     pub(super) all: usize,
+    /// So many must have them.
+    pub(super) enough: usize,
     /// Before they were sent.
     pub(super) since: u64,
 }
@@ -53,9 +55,9 @@ pub(super) struct Copying {
 pub(super) enum Copied {
     /// All have it.
     Whole,
-    /// As many as were waited for have it.
+    /// As many as must have it do.
     Enough,
-    /// Fewer have it. The next writes wait for those only.
+    /// Fewer do. The next writes wait for those only.
     Fewer,
 }
 
@@ -63,7 +65,7 @@ impl Copying {
     pub(super) fn copied(self, copies: usize) -> Copied {
         match copies {
             copies if copies >= self.all => Copied::Whole,
-            copies if copies >= self.wanted => Copied::Enough,
+            copies if copies >= self.enough => Copied::Enough,
             _ => Copied::Fewer,
         }
     }
@@ -144,16 +146,19 @@ impl Node {
 
     /// Its replicas have all that was answered before this stamp was drawn.
     pub(super) fn note_copied(&self, since: u64) {
+        if self.few_until.load(Relaxed) != 0 {
+            self.few_until.store(0, Relaxed);
+        }
         let older = |lacking| (lacking != 0 && lacking < since).then_some(0);
         // An error: a later write may be lacking.
         let _ = self.lacking.fetch_update(SeqCst, SeqCst, older);
     }
 
-    /// How many of its replicas writes wait for.
-    pub(super) fn wanted(&self, all: usize, now: u64) -> usize {
+    /// How many of its `live` replicas must have a write.
+    pub(super) fn enough(&self, live: usize, now: u64) -> usize {
         match now < self.few_until.load(Relaxed) {
-            true => all.min(self.few.load(Relaxed)),
-            false => all,
+            true => live.min(self.few.load(Relaxed)),
+            false => live,
         }
     }
 
@@ -192,13 +197,15 @@ mod tests {
     #[test]
     fn writes_wait_for_fewer_replicas_for_a_while() {
         let node = node();
-        assert_eq!(node.wanted(2, 0), 2);
+        assert_eq!(node.enough(2, 0), 2);
         node.wait_for_few(1, 10);
-        assert_eq!([node.wanted(2, 9), node.wanted(0, 9), node.wanted(2, 10)], [1, 0, 2]);
-        let copying = Copying { wanted: 1, all: 2, since: 0 };
+        assert_eq!([node.enough(2, 9), node.enough(0, 9), node.enough(2, 10)], [1, 0, 2]);
+        let copying = Copying { live: 2, all: 2, enough: 1, since: 0 };
         let copied = [2, 1, 0].map(|copies| copying.copied(copies));
         assert_eq!(copied, [Copied::Whole, Copied::Enough, Copied::Fewer]);
-        let alone = Copying { wanted: 0, all: 2, since: 0 };
+        let alone = Copying { enough: 0, ..copying };
         assert_eq!(alone.copied(0), Copied::Enough);
+        node.note_copied(1);
+        assert_eq!(node.enough(2, 9), 2, "all had one again");
     }
 }

@@ -25,7 +25,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-/// How long writes wait for those replicas only that had one in time.
+/// How long a write must be in so many replicas only as had one in time.
 const FEW_TIME: Duration = Duration::from_secs(5);
 /// How long a server of a cluster may take for an answer, and one that has answered so far while
 /// replicas have its pages.
@@ -131,6 +131,15 @@ impl Nodes {
         (0..known.nodes.len()).filter(|server| !known.nodes[*server].answers()).collect()
     }
 
+    /// Masters that answer and whose replicas may lack pages.
+    pub(super) fn lacking(&self, layout: &Layout) -> Vec<usize> {
+        let lacks = |server: &usize| {
+            let node = self.node(*server);
+            node.answers() && !node.is_copied() && layout.copied_share(*server).is_some()
+        };
+        layout.owners().into_iter().filter(lacks).collect()
+    }
+
     /// Takes note of a connection that was made, or not.
     pub(super) fn note_connection<T>(&self, server: usize, made: &Result<T, Problem>) {
         match made {
@@ -200,12 +209,17 @@ impl Nodes {
     /// another slot.
     pub(super) fn destination(&self, layout: &Layout, key: &Key) -> Result<Option<Route>, Problem> {
         let owner = layout.owner(key)?;
-        let answers = |server: &usize| self.node(*server).answers();
-        if answers(&owner.server) || !layout.owners().iter().any(answers) {
+        if !self.turns_away(layout, owner) {
             return Ok(Some(owner));
         }
         let before = self.turned_away.fetch_add(1, Relaxed);
         Ok(Some(owner).filter(|_| before >= TURNED_AWAY_MAX))
+    }
+
+    /// Whether a server does not answer, and others do.
+    pub(super) fn turns_away(&self, layout: &Layout, owner: Route) -> bool {
+        let answers = |server: &usize| self.node(*server).answers();
+        !answers(&owner.server) && layout.owners().iter().any(answers)
     }
 
     /// A page was written.
@@ -288,8 +302,9 @@ impl Nodes {
     /// none.
     pub(super) fn copying(&self, layout: &Layout, server: usize) -> Option<Copying> {
         let share = layout.copied_share(server)?;
-        let wanted = self.node(server).wanted(share.replicas.len(), self.now());
-        Some(Copying { wanted, all: share.all_replicas, since: self.stamp() })
+        let live = share.replicas.len();
+        let enough = self.node(server).enough(live, self.now());
+        Some(Copying { live, all: share.all_replicas, enough, since: self.stamp() })
     }
 
     /// Takes note of how many replicas have writes in time. If none has, they are made again,
@@ -396,13 +411,13 @@ mod tests {
     #[test]
     fn writes_go_on_alone_although_the_cluster_is_described_again() {
         let (nodes, _) = cluster();
-        let wanted = || nodes.copying(&nodes.layout(), 0).map(|copying| copying.wanted);
-        assert_eq!((wanted(), nodes.copying(&nodes.layout(), 1)), (Some(2), None));
+        let enough = || nodes.copying(&nodes.layout(), 0).map(|copying| copying.enough);
+        assert_eq!((enough(), nodes.copying(&nodes.layout(), 1)), (Some(2), None));
         assert_eq!(copy(&nodes, 1), Ok(()));
-        assert_eq!(wanted(), Some(1));
+        assert_eq!(enough(), Some(1));
         assert_eq!(copy(&nodes, 0), Err(Problem::Refused(Refusal::Busy)));
         describe(&nodes, &[2, 3], &[0, 1]);
-        assert_eq!(wanted(), Some(0));
+        assert_eq!(enough(), Some(0));
         assert_eq!(copy(&nodes, 0), Ok(()));
     }
 
