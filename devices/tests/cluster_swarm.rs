@@ -19,9 +19,9 @@ fn faults(seed: u64) -> Faults {
         0 => Faults { moves: 20_000, ..calm },
         1 => Faults { hang_ups: 2_000, ..calm },
         2 => Faults { errors: 1_000, delays: 10_000, ..calm },
-        3 => Faults { held_up: 200, stops: 300, moves: 1_000, ..calm },
+        3 => Faults { held_up: 800, stops: 500, moves: 1_000, ..calm },
         4 => Faults { hang_ups: 1_000, errors: 500, moves: 10_000, ..calm },
-        _ => Faults { hang_ups: 500, held_up: 100, stops: 300, errors: 500, moves: 500, ..calm },
+        _ => Faults { hang_ups: 500, held_up: 200, stops: 500, errors: 500, moves: 500, ..calm },
     }
 }
 

@@ -155,7 +155,9 @@ impl<S: Store> Shared<S> {
         match outcomes.iter().find_map(|outcome| outcome.err().filter(|it| it.may_pass())) {
             Some(problem) => Err(problem),
             None => {
-                self.silence.end();
+                if outcomes.iter().any(|outcome| *outcome != Err(Problem::TurnedAway)) {
+                    self.silence.end();
+                }
                 Ok(outcomes)
             }
         }
@@ -202,10 +204,9 @@ impl<S: Store> Shared<S> {
                 });
                 freed.gone(segment);
                 match deleted {
-                    // Its server has just fallen silent. These are deleted at the end, or
-                    // overwritten.
+                    // After an error its pages are deleted at the end, or overwritten.
                     Ok(()) | Err(IoError::Busy) => {}
-                    // Likewise those of others.
+                    // No server answers.
                     Err(_) => return,
                 }
             }

@@ -100,7 +100,7 @@ pub(super) trait Store: Send + Sync + Sized + 'static {
     /// Gives up the room of a segment if no slot is stored there, nor to be deleted.
     fn release(&self, _segment: u32, _is_unused: &dyn Fn() -> bool) {}
 
-    /// Whether one of several servers did not answer lately, or may not have all that it is to have.
+    /// Whether one of several servers did not answer lately, or may lack pages.
     fn is_impaired(&self) -> bool {
         false
     }

@@ -211,17 +211,22 @@ unsafe fn lack(environment: Strings, variables: &Variables) -> Lack {
     match has_ours {
         false => Lack::All,
         true if preload.is_empty() || names(preload, &variables.preload) => Lack::Nothing,
+        // It must be the first library.
+        true if files(preload).any(target::is_of_sanitizer) => Lack::Nothing,
         true => Lack::Library,
     }
 }
 
 /// Whether LD_PRELOAD names this library, on whatever path.
 fn names(libraries: &[u8], own: &CStr) -> bool {
-    fn file(path: &[u8]) -> &[u8] {
-        path.rsplit(|byte| matches!(byte, b'/' | b'=')).next().unwrap_or_default()
-    }
-    let mut paths = libraries.split(|byte| matches!(byte, b':' | b' '));
-    paths.any(|path| file(path) == file(own.to_bytes()))
+    let own = files(own.to_bytes()).next();
+    files(libraries).any(|file| Some(file) == own)
+}
+
+/// The names of the files that a value of LD_PRELOAD lists.
+fn files(libraries: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let paths = libraries.split(|byte| matches!(byte, b':' | b' '));
+    paths.map(|path| path.rsplit(|byte| matches!(byte, b'/' | b'=')).next().unwrap_or_default())
 }
 
 /// Calls `act` with an environment, this library in its LD_PRELOAD, and `added` variables; with the
@@ -339,6 +344,7 @@ mod tests {
             (&[c"LD_PRELOAD=other.so:/hw.so", c"HIGHWATER_KSWAPD=2"], Lack::Nothing),
             (&[c"HIGHWATER_KSWAPD=2", c"LD_PRELOAD=a.so /elsewhere/hw.so"], Lack::Nothing),
             (&[c"HIGHWATER_KSWAPD=2", c"LD_PRELOAD=a.so:/lib/other-hw.so"], Lack::Library),
+            (&[c"HIGHWATER_KSWAPD=2", c"LD_PRELOAD=/lib/libasan.so.8"], Lack::Nothing),
         ] {
             assert_eq!(lack(entries), expected, "{entries:?}");
         }

@@ -116,9 +116,19 @@ fn sanitizer(
     needed.into_iter().find_map(|[_, name]| {
         let mut buffer = [0; NAME_BYTES];
         let name = read(file, names + name, &mut buffer)?;
-        let found = SANITIZERS.iter().find(|(library, _)| name.starts_with(library));
-        found.map(|(_, sanitizer)| *sanitizer)
+        of_library(name)
     })
+}
+
+/// The sanitizer that a library is of, by the name of its file.
+fn of_library(name: &[u8]) -> Option<&'static str> {
+    let found = SANITIZERS.iter().find(|(library, _)| name.starts_with(library));
+    found.map(|(_, sanitizer)| *sanitizer)
+}
+
+/// Whether a library, by the name of its file, is a sanitizer's.
+pub(crate) fn is_of_sanitizer(name: &[u8]) -> bool {
+    of_library(name).is_some()
 }
 
 /// Reads up to the buffer's length from an offset.

@@ -11,7 +11,7 @@
 //! write that it has received must not be carried out after the next one of its slot.
 
 use crate::remote::redis::cluster;
-use crate::remote::redis::keys::Key;
+use crate::remote::redis::keys::{Key, expire};
 use crate::remote::redis::layout::{Layout, Route};
 use crate::remote::redis::link::{Answer, Link};
 use crate::remote::redis::node::{Copying, Node};
@@ -29,6 +29,10 @@ pub(super) const REDIRECTIONS: usize = 8;
 const TOGETHER: usize = 256;
 /// How long a server may take to describe its cluster, when others can be asked.
 const DESCRIPTION_MAX: Duration = Duration::from_millis(300);
+/// How long a server may take to show that it answers again.
+const PROBE_MAX: Duration = Duration::from_millis(500);
+/// So many keys are tried for one that is there.
+const KEYS_MAX: usize = 16;
 /// The part of the time that an answer may take for which a write waits for replicas.
 const COPY_PART: u32 = 2;
 
@@ -37,6 +41,8 @@ pub(super) struct Bundle {
     members: Vec<Member>,
     deadline: Duration,
     pub(super) layout: Arc<Layout>,
+    /// A stamp from before the layout was read; 0: the requests may change nothing.
+    since: u64,
     pub(super) routes: Routes,
 }
 
@@ -67,7 +73,7 @@ impl Bundle {
     /// Without connections.
     pub(super) fn new(nodes: &Nodes, deadline: Duration) -> Bundle {
         let (members, layout, routes) = (Vec::new(), nodes.layout(), [None; PAGES]);
-        Bundle { members, deadline, layout, routes }
+        Bundle { members, deadline, layout, since: 0, routes }
     }
 
     fn member(&mut self, server: usize) -> &mut Member {
@@ -118,6 +124,7 @@ impl Bundle {
             let described = self.describe(nodes);
             described.inspect_err(|_| nodes.doubt())?;
         }
+        self.since = nodes.stamp();
         self.layout = nodes.layout();
         Ok(())
     }
@@ -202,7 +209,7 @@ impl Bundle {
     pub(super) fn send_writes(&mut self, nodes: &Nodes) -> Result<(), Problem> {
         for (server, member) in self.members.iter_mut().enumerate() {
             if let (Stage::Asked, Some(link)) = (member.stage, &mut member.link)
-                && let Some(copying) = nodes.copying(&self.layout, server)
+                && let Some(copying) = nodes.copying(&self.layout, server, self.since)
             {
                 member.stage = Stage::Copied(copying);
                 if copying.enough > 0 {
@@ -220,10 +227,11 @@ impl Bundle {
         for (server, member) in self.members.iter_mut().enumerate() {
             if let (Stage::Copied(copying), Some(link)) = (member.stage, &mut member.link) {
                 let copies = match copying.enough {
-                    0 => Answer::Integer(0),
-                    _ => link.answer()?,
+                    0 => Ok(Answer::Integer(0)),
+                    _ => link.answer(),
                 };
-                let enough = match copies {
+                nodes.note_answer(server, &copies);
+                let enough = match copies? {
                     Answer::Integer(copies) => {
                         nodes.note_copies(server, copying, copies.max(0) as usize)
                     }
@@ -260,42 +268,65 @@ impl Bundle {
     pub(super) fn end_answer(&mut self, nodes: &Nodes, route: Route) -> Result<(), Problem> {
         if route.tenure == Tenure::Copy {
             // To READWRITE.
-            self.made(nodes, route.server)?.answer()?;
+            let answer = self.made(nodes, route.server)?.answer();
+            nodes.note_answer(route.server, &answer);
+            answer?;
         }
         Ok(())
     }
 
     /// Looks for servers that did not answer: whether they do, and whether others have their keys;
-    /// and whether replicas have what they may have lacked.
-    pub(super) fn look_again(&mut self, nodes: &Nodes) -> Result<(), Problem> {
-        let failing = nodes.failing();
-        if !failing.is_empty() {
+    /// and whether replicas have what they may have lacked of these keys.
+    pub(super) fn look_again<Keys: Iterator<Item = Key>>(
+        &mut self,
+        nodes: &Nodes,
+        keys: impl Fn() -> Keys,
+    ) -> Result<(), Problem> {
+        if !nodes.failing(&self.layout).is_empty() {
             nodes.doubt();
         }
         self.begin(nodes)?;
-        for server in failing {
+        let most = std::mem::replace(&mut self.deadline, PROBE_MAX);
+        for server in nodes.failing(&self.layout) {
             let answer = self.link(nodes, server).and_then(|link| link.ask(&[b"PING"]));
             nodes.note_answer(server, &answer);
             if answer.is_err() {
                 self.member(server).give_up();
             }
         }
+        self.deadline = most;
         for server in nodes.lacking(&self.layout) {
-            if self.look_for_copies(nodes, server).is_err() {
+            let layout = self.layout.clone();
+            let is_there = |key: &Key| layout.owner(key).is_ok_and(|owner| owner.server == server);
+            let keys = keys().filter(is_there).take(KEYS_MAX);
+            if self.look_for_copies(nodes, server, keys).is_err() {
                 self.member(server).give_up();
             }
         }
         Ok(())
     }
 
-    /// Waits until all replicas of a server have what it was sent before, or for a while.
-    fn look_for_copies(&mut self, nodes: &Nodes, server: usize) -> Result<(), Problem> {
-        let Some(copying) = nodes.copying(&self.layout, server) else { return Ok(()) };
+    /// Waits, for a while, until all replicas of a server have what it was sent before: WAIT counts
+    /// from the last change on, which is one of a lifetime.
+    fn look_for_copies(
+        &mut self,
+        nodes: &Nodes,
+        server: usize,
+        mut keys: impl Iterator<Item = Key>,
+    ) -> Result<(), Problem> {
+        let Some(copying) = nodes.copying(&self.layout, server, self.since) else { return Ok(()) };
         let copying = Copying { enough: copying.live, ..copying };
         let deadline = nodes.deadline(&self.layout, server, self.deadline);
         let link = self.link(nodes, server)?;
-        // WAIT counts from the last command on.
-        link.ask(&[b"PING"])?;
+        let mut changed = false;
+        while let (false, Some(key)) = (changed, keys.next()) {
+            link.collect(|requests| expire(requests, &key));
+            link.send()?;
+            changed = link.answer()? == Answer::Integer(1);
+        }
+        if !changed {
+            return Ok(());
+        }
         link.collect(|requests| wait(requests, copying.live, deadline));
         link.send()?;
         match link.answer()? {
@@ -326,6 +357,8 @@ impl Bundle {
         mut route: Route,
         write: &dyn Fn(&mut Requests<'_>),
     ) -> Result<Answer, Problem> {
+        // Such as one that deletes what is not there.
+        self.since = 0;
         for _ in 0..REDIRECTIONS {
             self.collect(nodes, route, write)?;
             self.send_writes(nodes)?;
@@ -366,8 +399,10 @@ impl Bundle {
         failures: &mut Failures,
     ) {
         let layout = self.layout.clone();
-        let routes: Vec<Option<Route>> =
-            keys.iter().map(|key| failures.note(None, layout.owner(key))).collect();
+        // A server that is silent loses a turn, not others their time.
+        let reached = |route: &Route| !nodes.turns_away(&layout, *route);
+        let route = |key| failures.note(None, layout.owner(key)).filter(reached);
+        let routes: Vec<Option<Route>> = keys.iter().map(route).collect();
         for (key, route) in keys.iter().zip(&routes) {
             if let Some(route) = failures.spared(*route) {
                 let collected = self.collect(nodes, route, |requests| write(requests, key));
@@ -375,7 +410,8 @@ impl Bundle {
             }
         }
         for (server, member) in self.members.iter_mut().enumerate() {
-            failures.note(Some(Route { server, tenure: Tenure::Whole }), member.send());
+            let sent = member.send();
+            failures.note(Some(Route { server, tenure: Tenure::Whole }), sent);
         }
         let mut elsewhere = Vec::new();
         for (key, route) in keys.iter().zip(&routes) {
@@ -439,7 +475,11 @@ impl Member {
     fn bury(&mut self) -> Result<(), Problem> {
         match (self.stage, &mut self.link, &self.node) {
             (Stage::Idle, Some(link), Some(node)) => {
-                node.bury(link).inspect_err(|_| self.give_up())
+                let buried = node.bury(link);
+                if buried.is_err_and(Problem::ends_link) {
+                    self.give_up();
+                }
+                buried
             }
             _ => Ok(()),
         }

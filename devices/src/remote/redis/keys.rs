@@ -1,4 +1,4 @@
-//! Names of keys, and their hash slots in a cluster.
+//! Names of keys, their hash slots in a cluster, and their lifetime.
 //!
 //! ```text
 //! highwater:ID:holders   a set of processes: the one that writes, and children that read
@@ -7,6 +7,7 @@
 //! ID is random. The names have no braces, so a cluster spreads the segments over its servers, and
 //! a run of pages within a segment is on one of them.
 
+use crate::remote::redis::resp::Requests;
 use crc::{CRC_16_XMODEM, Crc};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fmt::{self, Write};
@@ -14,9 +15,20 @@ use std::fmt::{self, Write};
 /// Hash slots of a cluster.
 pub(super) const HASH_SLOTS: usize = 16_384;
 
+/// Lifetime of a key, in seconds, from its last extension.
+const LIFETIME: u64 = 900;
+
 /// The device that has the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Session(pub(super) u64);
+
+/// Adds the request that extends the lifetime of a key.
+pub(super) fn expire(requests: &mut Requests<'_>, key: &Key) {
+    requests.begin(3);
+    requests.word(b"EXPIRE");
+    requests.word(key.bytes());
+    requests.number(LIFETIME);
+}
 
 /// The name of a key.
 pub(super) struct Key {

@@ -117,6 +117,15 @@ impl Layout {
         }
     }
 
+    /// The servers that have keys, or copies of them.
+    pub(super) fn servers(&self) -> Vec<usize> {
+        let mut servers = self.owners();
+        let copies = |server: &usize| self.copied_share(*server).map(|share| &share.replicas);
+        let copies: Vec<usize> = servers.iter().filter_map(copies).flatten().copied().collect();
+        servers.extend(copies);
+        servers
+    }
+
     /// What a server has, if that is a master with replicas.
     pub(super) fn copied_share(&self, server: usize) -> Option<&Share> {
         match self {

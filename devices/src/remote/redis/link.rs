@@ -169,8 +169,11 @@ impl Link {
             requests.number(earlier.id);
         });
         self.send()?;
-        // A user that may not do this relies on the seal.
-        self.answer().map(drop)
+        match self.answer()? {
+            Answer::Refused(Refusal::Busy) => Err(Problem::Refused(Refusal::Busy)),
+            // A user that may not do this relies on the seal.
+            _ => Ok(()),
+        }
     }
 
     /// Sets how long an answer may take.

@@ -42,12 +42,11 @@ use crate::spec::Spec;
 use bundle::{Bundle, REDIRECTIONS, Routes};
 use highwater_platform::Direction;
 use highwater_units::{PAGE_SIZE, RUN_PAGES_MAX};
-use keys::Session;
+use keys::{Key, Session, expire};
 use layout::Route;
 use link::{Answer, Link, field};
 use nodes::{Kind, Nodes};
 use resp::{Redirection, Tenure};
-use session::expire;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -104,7 +103,11 @@ fn meet(
     let apart = Nodes::new(named.clone(), login.clone(), Kind::Apart);
     let mut bundle = Bundle::new(&apart, deadline);
     let nodes = match kind_of_all(&apart, &mut bundle).map_err(reason)? {
-        Kind::Cluster => Nodes::new(named, login, Kind::Cluster),
+        Kind::Cluster => {
+            let nodes = Nodes::new(named, login, Kind::Cluster);
+            bundle = Bundle::new(&nodes, deadline);
+            nodes
+        }
         Kind::Apart => apart,
     };
     bundle.begin(&nodes).map_err(reason)?;
@@ -166,6 +169,12 @@ enum Heard {
 impl Redis {
     fn session(&self) -> Session {
         Session(self.session.load(Relaxed))
+    }
+
+    /// Whether the server of a key answers, or is waited for as there is no other.
+    fn reaches_key(&self, key: &Key) -> bool {
+        let layout = self.nodes.layout();
+        layout.owner(key).is_ok_and(|owner| !self.nodes.turns_away(&layout, owner))
     }
 
     /// Passes a result on. After a failure that may pass, another server may have the keys.
@@ -442,23 +451,26 @@ impl Store for Redis {
     }
 
     fn reaches(&self, segment: u32) -> bool {
-        let (layout, key) = (self.nodes.layout(), self.session().segment(segment));
-        layout.owner(&key).is_ok_and(|owner| !self.nodes.turns_away(&layout, owner))
+        self.reaches_key(&self.session().segment(segment))
     }
 
     fn is_impaired(&self) -> bool {
-        let is_failing = || self.nodes.count() > 1 && !self.nodes.failing().is_empty();
-        is_failing() || !self.nodes.lacking(&self.nodes.layout()).is_empty()
+        let layout = self.nodes.layout();
+        !self.nodes.failing(&layout).is_empty() || !self.nodes.lacking(&layout).is_empty()
     }
 
     fn look_again(&self, bundle: &mut Bundle) -> Result<(), Problem> {
-        bundle.look_again(&self.nodes)
+        let key = |segment| self.session().segment(segment);
+        bundle.look_again(&self.nodes, || self.written.members().map(key))
     }
 
     fn refresh(&self, bundle: &mut Bundle) -> Result<(), Problem> {
         // Replicas may have been added.
         self.nodes.doubt();
         let extended = self.session().extend(bundle, &self.nodes, self.written.members());
+        if !self.reaches_key(&self.session().holders()) {
+            return self.noted(extended);
+        }
         // A server that has taken over may not have heard of this holder.
         match self.hold(bundle) {
             Err(Problem::Refused(Refusal::Full)) => self.noted(extended),

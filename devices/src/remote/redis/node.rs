@@ -46,7 +46,7 @@ pub(super) struct Copying {
     pub(super) all: usize,
     /// So many must have them.
     pub(super) enough: usize,
-    /// Before they were sent.
+    /// Before they were sent; 0: they may have changed nothing, and vouch for nothing.
     pub(super) since: u64,
 }
 
@@ -55,6 +55,8 @@ pub(super) struct Copying {
 pub(super) enum Copied {
     /// All have it.
     Whole,
+    /// So many as are not known.
+    More,
     /// As many as must have it do.
     Enough,
     /// Fewer do. The next writes wait for those only.
@@ -64,7 +66,8 @@ pub(super) enum Copied {
 impl Copying {
     pub(super) fn copied(self, copies: usize) -> Copied {
         match copies {
-            copies if copies >= self.all => Copied::Whole,
+            copies if copies == self.all => Copied::Whole,
+            copies if copies > self.all => Copied::More,
             copies if copies >= self.enough => Copied::Enough,
             _ => Copied::Fewer,
         }
@@ -146,9 +149,7 @@ impl Node {
 
     /// Its replicas have all that was answered before this stamp was drawn.
     pub(super) fn note_copied(&self, since: u64) {
-        if self.few_until.load(Relaxed) != 0 {
-            self.few_until.store(0, Relaxed);
-        }
+        self.few_until.store(0, Relaxed);
         let older = |lacking| (lacking != 0 && lacking < since).then_some(0);
         // An error: a later write may be lacking.
         let _ = self.lacking.fetch_update(SeqCst, SeqCst, older);
@@ -201,8 +202,8 @@ mod tests {
         node.wait_for_few(1, 10);
         assert_eq!([node.enough(2, 9), node.enough(0, 9), node.enough(2, 10)], [1, 0, 2]);
         let copying = Copying { live: 2, all: 2, enough: 1, since: 0 };
-        let copied = [2, 1, 0].map(|copies| copying.copied(copies));
-        assert_eq!(copied, [Copied::Whole, Copied::Enough, Copied::Fewer]);
+        let copied = [3, 2, 1, 0].map(|copies| copying.copied(copies));
+        assert_eq!(copied, [Copied::More, Copied::Whole, Copied::Enough, Copied::Fewer]);
         let alone = Copying { enough: 0, ..copying };
         assert_eq!(alone.copied(0), Copied::Enough);
         node.note_copied(1);

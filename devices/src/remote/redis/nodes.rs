@@ -121,14 +121,17 @@ impl Nodes {
     }
 
     /// Later than all that were drawn before.
-    fn stamp(&self) -> u64 {
+    pub(super) fn stamp(&self) -> u64 {
         self.clock.fetch_add(1, SeqCst) + 1
     }
 
-    /// Servers that did not answer the last request.
-    pub(super) fn failing(&self) -> Vec<usize> {
-        let known = self.read();
-        (0..known.nodes.len()).filter(|server| !known.nodes[*server].answers()).collect()
+    /// Those of several servers that did not answer the last request, and are not without keys.
+    pub(super) fn failing(&self, layout: &Layout) -> Vec<usize> {
+        let servers = layout.servers();
+        if servers.len() < 2 {
+            return Vec::new();
+        }
+        servers.into_iter().filter(|server| !self.node(*server).answers()).collect()
     }
 
     /// Masters that answer and whose replicas may lack pages.
@@ -159,8 +162,10 @@ impl Nodes {
         }
     }
 
-    /// A request to a server failed.
+    /// A request to a server failed. Its replicas are read only after the cluster was asked again:
+    /// there may be others.
     pub(super) fn fails(&self, server: usize) {
+        self.doubt();
         self.node(server).note_failure(self.stamp());
     }
 
@@ -298,13 +303,20 @@ impl Nodes {
         !self.layout().owners().is_empty()
     }
 
-    /// Which replicas are to have writes to a server that are about to be sent; `None`: it has
-    /// none.
-    pub(super) fn copying(&self, layout: &Layout, server: usize) -> Option<Copying> {
-        let share = layout.copied_share(server)?;
+    /// Which replicas are to have writes to a server that are about to be sent; `None`: it is not
+    /// in a cluster. What was answered before the stamp `since` was drawn, and the layout read, is
+    /// in them then, too.
+    pub(super) fn copying(&self, layout: &Layout, server: usize, since: u64) -> Option<Copying> {
+        if self.kind == Kind::Apart {
+            return None;
+        }
+        let Some(share) = layout.copied_share(server) else {
+            // A replica that comes meanwhile may lack them.
+            return Some(Copying { live: 0, all: usize::MAX, enough: 0, since });
+        };
         let live = share.replicas.len();
         let enough = self.node(server).enough(live, self.now());
-        Some(Copying { live, all: share.all_replicas, enough, since: self.stamp() })
+        Some(Copying { live, all: share.all_replicas, enough, since })
     }
 
     /// Takes note of how many replicas have writes in time. If none has, they are made again,
@@ -322,9 +334,13 @@ impl Nodes {
             return Ok(());
         }
         node.note_lack(self.stamp());
-        if copied == Copied::Fewer {
-            node.wait_for_few(copies, self.now() + FEW_TIME.as_millis() as u64);
-            self.doubt();
+        match copied {
+            Copied::Fewer => {
+                node.wait_for_few(copies, self.now() + FEW_TIME.as_millis() as u64);
+                self.doubt();
+            }
+            Copied::More => self.doubt(),
+            Copied::Whole | Copied::Enough => {}
         }
         match (copied, copies) {
             (Copied::Fewer, 0) => Err(Problem::Refused(Refusal::Busy)),
@@ -375,7 +391,8 @@ mod tests {
     }
 
     fn copy(nodes: &Nodes, copies: usize) -> Result<(), Problem> {
-        let copying = nodes.copying(&nodes.layout(), 0).unwrap();
+        let since = nodes.stamp();
+        let copying = nodes.copying(&nodes.layout(), 0, since).unwrap();
         nodes.note_copies(0, copying, copies)
     }
 
@@ -391,6 +408,8 @@ mod tests {
         assert_eq!(source(), 0, "replicas have yet to copy what there is");
         assert_eq!(copy(&nodes, 1), Ok(()));
         assert_eq!(source(), 0, "one of them may lack a page");
+        assert_eq!(copy(&nodes, 3), Ok(()));
+        assert_eq!(source(), 0, "one of three may be these two's");
         assert_eq!(copy(&nodes, 2), Ok(()));
         // Failures in turn.
         for server in [2, 3, 0, 2] {
@@ -411,8 +430,10 @@ mod tests {
     #[test]
     fn writes_go_on_alone_although_the_cluster_is_described_again() {
         let (nodes, _) = cluster();
-        let enough = || nodes.copying(&nodes.layout(), 0).map(|copying| copying.enough);
-        assert_eq!((enough(), nodes.copying(&nodes.layout(), 1)), (Some(2), None));
+        let enough_of =
+            |server| nodes.copying(&nodes.layout(), server, 0).map(|copying| copying.enough);
+        let enough = || enough_of(0);
+        assert_eq!((enough(), enough_of(1)), (Some(2), Some(0)));
         assert_eq!(copy(&nodes, 1), Ok(()));
         assert_eq!(enough(), Some(1));
         assert_eq!(copy(&nodes, 0), Err(Problem::Refused(Refusal::Busy)));

@@ -4,22 +4,10 @@
 //! what a killed machine leaves goes away by itself.
 
 use crate::remote::redis::bundle::{Bundle, whole};
-use crate::remote::redis::keys::{Key, Session};
+use crate::remote::redis::keys::{Session, expire};
 use crate::remote::redis::link::Answer;
 use crate::remote::redis::nodes::Nodes;
-use crate::remote::redis::resp::Requests;
 use crate::remote::verdict::Problem;
-
-/// Lifetime of a key, in seconds, from its last extension.
-pub(super) const LIFETIME: u64 = 900;
-
-/// Adds the request that extends the lifetime of a key.
-pub(super) fn expire(requests: &mut Requests<'_>, key: &Key) {
-    requests.begin(3);
-    requests.word(b"EXPIRE");
-    requests.word(key.bytes());
-    requests.number(LIFETIME);
-}
 
 impl Session {
     /// Adds a holder: a number of its own.

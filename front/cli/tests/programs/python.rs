@@ -20,23 +20,23 @@ fn compare(script: &str, arguments: &[&str]) {
 
 #[test]
 fn bytes_with_threads() {
-    compare("big_bytes.py", &["threads", "72"]);
+    compare("big_bytes.py", &["threads", "48"]);
 }
 
 #[test]
 fn bytes_with_multiprocessing() {
-    compare("big_bytes.py", &["fork", "64"]);
+    compare("big_bytes.py", &["fork", "48"]);
 }
 
 #[test]
 fn bytes_with_subprocesses() {
-    compare("big_bytes.py", &["subprocess", "72"]);
+    compare("big_bytes.py", &["subprocess", "48"]);
 }
 
 #[test]
 fn bytes_with_multiprocessing_compressed() {
     let place = Place::beside_others();
-    let program = python("big_bytes.py", &["fork", "48"]);
+    let program = python("big_bytes.py", &["fork", "32"]);
     let unlimited = place.run(&program).expect_success("big_bytes.py fork");
     for algorithm in ["lz4", "zstd"] {
         let limits = Limits { swap: Swap::Zram(algorithm), ..Limits::quarter(&unlimited) };
