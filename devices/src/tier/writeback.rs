@@ -13,7 +13,7 @@ use crate::sys::Mapping;
 use crate::tier::blocks::Near;
 use crate::tier::shared::Shared;
 use crate::tier::table::{Committed, Unpinned};
-use highwater_platform::Io;
+use highwater_platform::{Io, IoError};
 use highwater_units::{FrameList, PAGE_SIZE, Pfn, RUN_PAGES_MAX};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -193,11 +193,14 @@ impl Writeback {
         for io in &self.ios {
             let pages = io.frames.len();
             let blocks = (io.slot..).take(pages);
-            if io.result.is_ok() {
-                counts.writeback_ios.fetch_add(1, Relaxed);
-            } else {
-                counts.writeback_failures.fetch_add(pages as u64, Relaxed);
-                outcome.failed = true;
+            match io.result {
+                Ok(()) => drop(counts.writeback_ios.fetch_add(1, Relaxed)),
+                // The blocks of the next batches may take pages.
+                Err(IoError::Busy) => {}
+                Err(IoError::Full | IoError::Failed(_)) => {
+                    counts.writeback_failures.fetch_add(pages as u64, Relaxed);
+                    outcome.failed = true;
+                }
             }
             for (page, block) in moves.by_ref().take(pages).zip(blocks) {
                 let committed = match io.result {

@@ -207,9 +207,9 @@ impl<P: Platform> Device<P> {
         self.with_lists(|lists| put(lists, cluster, self.list_of(cluster, &map)));
     }
 
-    /// What is behind the cluster of a slot takes no pages now: the CPU that owns it looks for
-    /// another one, and finds this one last. A cluster that no CPU owns is where it is looked for
-    /// late enough, or will be owned.
+    /// Pages were turned away at this slot: the CPU that owns its cluster gives that up, and finds
+    /// it last on its list. A cluster on a list stays where it is: once a CPU owns it, its pages are
+    /// turned away again.
     pub(super) fn set_aside(&self, slot: u32) {
         let cluster = slot / CLUSTER_SLOTS;
         if self.with_lists(|lists| lists.home(cluster)) != Home::Owned {

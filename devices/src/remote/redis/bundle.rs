@@ -64,7 +64,7 @@ enum Stage {
     Idle,
     /// Requests were collected, or sent.
     Asked,
-    /// They are writes, to a server with replicas. If some are waited for, the last answer is the
+    /// They are writes, to a server of a cluster. If replicas are waited for, the last answer is the
     /// number of those that have the writes.
     Copied(Copying),
 }

@@ -240,7 +240,12 @@ impl Redis {
         let direction = transfers.direction;
         let (link, answer) = bundle.answer(&self.nodes, route)?;
         let heard = match (direction, answer) {
-            (_, Answer::Refused(refusal)) => Heard::Outcome(Err(Problem::Refused(refusal))),
+            (direction, Answer::Refused(refusal)) => {
+                if direction == Direction::Write {
+                    self.nodes.note_lack(route.server);
+                }
+                Heard::Outcome(Err(Problem::Refused(refusal)))
+            }
             (_, Answer::Elsewhere(to)) => Heard::Elsewhere(to),
             (Direction::Write, Answer::Integer(_)) => Heard::Outcome(Ok(())),
             (Direction::Read, Answer::Array(items)) if items == piece.pages => {

@@ -149,6 +149,9 @@ impl Node {
 
     /// Its replicas have all that was answered before this stamp was drawn.
     pub(super) fn note_copied(&self, since: u64) {
+        if since == 0 {
+            return;
+        }
         self.few_until.store(0, Relaxed);
         let older = |lacking| (lacking != 0 && lacking < since).then_some(0);
         // An error: a later write may be lacking.

@@ -25,7 +25,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-/// How long a write must be in so many replicas only as had one in time.
+/// How long writes wait for no more replicas than had the last one in time.
 const FEW_TIME: Duration = Duration::from_secs(5);
 /// How long a server of a cluster may take for an answer, and one that has answered so far while
 /// replicas have its pages.
@@ -152,8 +152,8 @@ impl Nodes {
         }
     }
 
-    /// Takes note of an answer, or that there was none. A connection that is lost
-    /// may be made again at once.
+    /// Takes note of an answer, or that there was none. A connection that is lost may be made again
+    /// at once.
     pub(super) fn note_answer<T>(&self, server: usize, answer: &Result<T, Problem>) {
         match answer {
             Ok(_) => self.node(server).note_answer(),
@@ -250,7 +250,7 @@ impl Nodes {
             self.doubt();
         }
         // Its replicas may still have keys that it has given away.
-        self.node(from).note_lack(self.stamp());
+        self.note_lack(from);
         let server = self.index(from, Address { host: to.host, port: to.port })?;
         Ok(Route { server, tenure: to.tenure })
     }
@@ -298,6 +298,12 @@ impl Nodes {
         Ok(nodes.len() - 1)
     }
 
+    /// A write was not carried out by this server, so that WAIT there vouches for nothing; or its
+    /// replicas may lack changes.
+    pub(super) fn note_lack(&self, server: usize) {
+        self.node(server).note_lack(self.stamp());
+    }
+
     /// Whether there is a layout to go on with.
     pub(super) fn has_owners(&self) -> bool {
         !self.layout().owners().is_empty()
@@ -333,7 +339,7 @@ impl Nodes {
             node.note_copied(copying.since);
             return Ok(());
         }
-        node.note_lack(self.stamp());
+        self.note_lack(server);
         match copied {
             Copied::Fewer => {
                 node.wait_for_few(copies, self.now() + FEW_TIME.as_millis() as u64);
