@@ -1,7 +1,7 @@
 //! Single pages are collapsed into large ones while threads use them, and are swapped out and in as
 //! large pages.
 
-use crate::common;
+use crate::common::{self, stay};
 use highwater_devices::{FaultKind, Faults};
 use highwater_mm::config::KhugepagedConfig;
 use highwater_mm::inspect::Page;
@@ -128,6 +128,7 @@ fn asked(large: usize, failed: CollapseError) -> Asked {
 #[test]
 fn a_collapsed_page_is_written_and_read_in_one_transfer() {
     let mut manager = manager(ASKED, &Arc::default());
+    stay();
     let space = touched(&manager, 3, |_| true);
     assert_eq!(count(&manager, Counter::ThpFaultAlloc), 0, "pages came one by one");
     assert_eq!(manager.collapse(space, whole(3)).large, 3);
@@ -314,6 +315,7 @@ fn hot_pages_of_cold_blocks_stay_single() {
 #[test]
 fn pages_of_zeros_are_dropped_and_not_written() {
     let mut manager = manager(ASKED, &Arc::default());
+    stay();
     let space = manager.add_space(2 * BLOCK).expect("a space");
     // The most zeros that are allowed, and one more.
     let written = |page: &u64| page % BLOCK >= 64 + page / BLOCK;

@@ -1,7 +1,7 @@
 //! Counts of the manager's work for given sequences of accesses: transfers, pages scanned, pages
 //! dropped. One thread, on one CPU, without kswapd: every count repeats exactly.
 
-use crate::common;
+use crate::common::{self, stay};
 use highwater_devices::Faults;
 use highwater_mm::config::history::{History, ReclaimHistory};
 use highwater_mm::stats::{Counter, Snapshot};
@@ -38,17 +38,6 @@ fn manager(latency: Latency, kswapd: Kswapd) -> Manager<Os> {
     }
     assert_eq!(manager.add_space(PAGES).expect("a space"), SPACE);
     manager
-}
-
-/// Pins this thread to one CPU: the counts depend on per-CPU lists.
-fn stay() {
-    // SAFETY: a set of one CPU, this thread's own.
-    let kept = unsafe {
-        let mut one: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(libc::sched_getcpu() as usize, &mut one);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &one)
-    };
-    assert_eq!(kept, 0, "a thread may stay where it is");
 }
 
 /// Touches pages in order; a page's first word is its number plus one.

@@ -67,7 +67,7 @@ fn memory_calls_keep_contents_with_large_pages() {
 #[test]
 fn parents_and_children_keep_their_contents() {
     let place = Place::beside_others();
-    place.compare("forks", &place.c_program("forks", &["32"]));
+    place.compare("forks", &place.c_program("forks", &["24"]));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn madvise_reports_no_large_pages() {
 #[test]
 fn parents_and_children_keep_their_contents_compressed() {
     let place = Place::beside_others();
-    let program = place.c_program("forks", &["16"]);
+    let program = place.c_program("forks", &["12"]);
     let unlimited = place.run(&program).expect_success("forks");
     for algorithm in ["lz4", "zstd"] {
         let limits = Limits { swap: Swap::Zram(algorithm), ..Limits::quarter(&unlimited) };
@@ -232,7 +232,7 @@ fn a_library_may_read_memory_in_its_fork_handlers() {
 #[test]
 fn the_manager_maps_nothing_where_the_program_has_unmapped() {
     let place = Place::beside_others();
-    let program = place.c_program("holes", &["48"]);
+    let program = place.c_program("holes", &["32"]);
     let unlimited = place.run(&program).expect_success("holes");
     for swap in [Swap::Dir, Swap::Zram("lz4"), Swap::Tier(4 * MIB)] {
         for mode in [Mode::InThread, Mode::Handlers] {

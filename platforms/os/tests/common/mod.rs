@@ -13,6 +13,18 @@ use std::path::Path;
 use std::sync::{Arc, Once};
 use std::thread;
 
+/// Pins this thread to one CPU: what it counts depends on per-CPU lists, and a page in the LRU batch
+/// of another CPU is on no list.
+pub(crate) fn stay() {
+    // SAFETY: a set of one CPU, this thread's own.
+    let kept = unsafe {
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu() as usize, &mut one);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &one)
+    };
+    assert_eq!(kept, 0, "a thread may stay where it is");
+}
+
 /// Prints the message of a panic in a thread of the platform at once: such a panic ends the
 /// process, and output that the test harness captured is lost.
 pub(crate) fn print_panics_of_threads() {
