@@ -122,6 +122,8 @@ fn pages_of_a_master_that_stops_or_dies_are_read_from_its_replica_and_written_to
     let frames = Frames::new(SLOTS);
     for signal in [libc::SIGSTOP, libc::SIGKILL] {
         fill(&*device, &frames, SLOTS).unwrap();
+        // Were replicas late, the keeper looks for them.
+        thread::sleep(Duration::from_millis(1500));
         let master = servers.owner(&first_segment(&servers));
         master.signal(signal);
         let began = Instant::now();
