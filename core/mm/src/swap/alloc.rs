@@ -208,8 +208,8 @@ impl<P: Platform> Device<P> {
     }
 
     /// Pages were turned away at this slot: the CPU that owns its cluster gives that up, and finds
-    /// it last on its list. A cluster on a list stays where it is: once a CPU owns it, its pages are
-    /// turned away again.
+    /// it last on its list. A cluster on a list stays where it is: once a CPU owns it, its pages
+    /// are turned away again.
     pub(super) fn set_aside(&self, slot: u32) {
         let cluster = slot / CLUSTER_SLOTS;
         if self.with_lists(|lists| lists.home(cluster)) != Home::Owned {

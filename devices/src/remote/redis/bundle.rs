@@ -64,8 +64,8 @@ enum Stage {
     Idle,
     /// Requests were collected, or sent.
     Asked,
-    /// They are writes, to a server of a cluster. If replicas are waited for, the last answer is the
-    /// number of those that have the writes.
+    /// They are writes, to a server of a cluster. If replicas are waited for, the last answer is
+    /// the number of those that have the writes.
     Copied(Copying),
 }
 

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::{Arc, Once};
 use std::thread;
 
-/// Pins this thread to one CPU: what it counts depends on per-CPU lists, and a page in the LRU batch
-/// of another CPU is on no list.
+/// Pins this thread to one CPU: what it counts depends on per-CPU lists, and a page in the LRU
+/// batch of another CPU is on no list.
 pub(crate) fn stay() {
     // SAFETY: a set of one CPU, this thread's own.
     let kept = unsafe {
