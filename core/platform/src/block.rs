@@ -84,8 +84,8 @@ pub enum IoError {
     /// The device has no room (ENOSPC, EDQUOT, a memory limit). The manager writes the page to
     /// another slot.
     Full,
-    /// What is behind these slots does not take pages now, and what is behind others does (one of
-    /// several servers is silent). The manager writes the page to another slot.
+    /// These slots take no pages now, and others of the device do: one of several servers is
+    /// silent. The manager writes the page to another slot.
     Busy,
     /// The device failed, with the operating system's error number.
     Failed(i32),

@@ -67,8 +67,9 @@ struct State {
     moving: HashMap<usize, usize>,
     /// The keys of each server.
     keys: HashMap<(usize, Vec<u8>), Hash>,
-    /// What the replica of each server has, and the keys of which it lacks changes.
+    /// The keys of the replica of each server.
     copies: HashMap<(usize, Vec<u8>), Hash>,
+    /// Keys that a server has changed since its replica was up to date.
     lacking: HashSet<(usize, Vec<u8>)>,
     /// Until when a server stands still.
     stopped: HashMap<usize, Instant>,

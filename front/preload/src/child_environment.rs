@@ -188,7 +188,7 @@ unsafe fn strings<'a>(environment: Strings) -> impl Iterator<Item = &'a CStr> + 
     (0..).map_while(entry).take(if environment.is_null() { 0 } else { usize::MAX })
 }
 
-/// What is to be added to the environment of a child.
+/// The variables that a child's environment lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lack {
     /// Also where one of the library's variables was removed on purpose.

@@ -420,8 +420,8 @@ impl<P: Platform> Swap<P> {
         stats.add(platform.cpu(), Counter::SwapWriteErrors, errors(batch));
         let own = self.at(device.into());
         if own.info().role == DeviceRole::Swap {
-            stats.add(platform.cpu(), Counter::SwapRefused, pages_lacking(batch, IoError::Full));
-            stats.add(platform.cpu(), Counter::SwapBusy, pages_lacking(batch, IoError::Busy));
+            stats.add(platform.cpu(), Counter::SwapRefused, pages_with_error(batch, IoError::Full));
+            stats.add(platform.cpu(), Counter::SwapBusy, pages_with_error(batch, IoError::Busy));
             for io in batch {
                 own.standing.answered(io.frames.len(), io.result);
                 if io.result == Err(IoError::Busy) {
@@ -477,9 +477,9 @@ fn pages_done(batch: &[Io]) -> u64 {
 }
 
 /// Pages whose transfer ended in this error.
-fn pages_lacking(batch: &[Io], error: IoError) -> u64 {
-    let lacking = |io: &&Io| io.result == Err(error);
-    batch.iter().filter(lacking).map(|io| io.frames.len() as u64).sum()
+fn pages_with_error(batch: &[Io], error: IoError) -> u64 {
+    let ended_so = |io: &&Io| io.result == Err(error);
+    batch.iter().filter(ended_so).map(|io| io.frames.len() as u64).sum()
 }
 
 /// Failed transfers. A refusal, by a full device or at these slots, is no failure.

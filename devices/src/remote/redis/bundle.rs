@@ -90,22 +90,25 @@ impl Bundle {
 
     /// The connection to a server; makes one if there is none.
     pub(super) fn link(&mut self, nodes: &Nodes, server: usize) -> Result<&mut Link, Problem> {
-        let deadline = nodes.deadline(&self.layout, server, self.deadline);
-        let member = self.member(server);
-        if member.link.is_none() {
-            let node = nodes.node(server);
-            let link = Link::open(&node.endpoint, &nodes.login, deadline);
-            nodes.note_connection(server, &link);
-            member.link = Some(link?);
-            if member.node.replace(node).is_none() {
-                nodes.connected();
-            }
+        if self.member(server).link.is_none() {
+            self.connect(nodes, server)?;
         }
-        if let Err(problem) = member.bury() {
-            nodes.note_answer(server, &Err::<(), _>(problem));
-            return Err(problem);
-        }
+        let buried = self.member(server).bury();
+        buried.inspect_err(|problem| nodes.note_problem(server, *problem))?;
         self.made(nodes, server)
+    }
+
+    fn connect(&mut self, nodes: &Nodes, server: usize) -> Result<(), Problem> {
+        let deadline = nodes.deadline(&self.layout, server, self.deadline);
+        let node = nodes.node(server);
+        let link = Link::open(&node.endpoint, &nodes.login, deadline);
+        nodes.note_connection(server, &link);
+        let member = self.member(server);
+        member.link = Some(link?);
+        if member.node.replace(node).is_none() {
+            nodes.connected();
+        }
+        Ok(())
     }
 
     /// The connection to a server that there is.
@@ -196,11 +199,7 @@ impl Bundle {
     /// Sends what was collected.
     pub(super) fn send(&mut self, nodes: &Nodes) -> Result<(), Problem> {
         for (server, member) in self.members.iter_mut().enumerate() {
-            member.send().inspect_err(|problem| {
-                if problem.is_silence() {
-                    nodes.fails(server);
-                }
-            })?;
+            member.send().inspect_err(|problem| nodes.note_problem(server, *problem))?;
         }
         Ok(())
     }
@@ -410,8 +409,7 @@ impl Bundle {
             }
         }
         for (server, member) in self.members.iter_mut().enumerate() {
-            let sent = member.send();
-            failures.note(Some(Route { server, tenure: Tenure::Whole }), sent);
+            failures.note(Some(Route { server, tenure: Tenure::Whole }), member.send());
         }
         let mut elsewhere = Vec::new();
         for (key, route) in keys.iter().zip(&routes) {

@@ -33,13 +33,12 @@ pub(super) struct Owners {
     shares: Vec<Share>,
 }
 
-/// What a master has.
+/// The replicas of a master, and the epoch of its hash slots.
 #[derive(Clone, Default)]
 pub(super) struct Share {
     pub(super) replicas: Vec<usize>,
     /// With those that are taken for dead.
     pub(super) all_replicas: usize,
-    /// The epoch of its hash slots.
     pub(super) epoch: u64,
 }
 
@@ -126,7 +125,7 @@ impl Layout {
         servers
     }
 
-    /// What a server has, if that is a master with replicas.
+    /// The share of a server that is a master with replicas.
     pub(super) fn copied_share(&self, server: usize) -> Option<&Share> {
         match self {
             Layout::Spread(_) => None,

@@ -240,7 +240,7 @@ impl Redis {
         let direction = transfers.direction;
         let (link, answer) = bundle.answer(&self.nodes, route)?;
         let heard = match (direction, answer) {
-            (direction, Answer::Refused(refusal)) => {
+            (_, Answer::Refused(refusal)) => {
                 if direction == Direction::Write {
                     self.nodes.note_lack(route.server);
                 }
@@ -263,7 +263,7 @@ impl Redis {
         Ok(heard)
     }
 
-    /// A replica that does not have a page may not have all, for once.
+    /// A replica that lacks a page may lack others: the next request is made to another server.
     fn unless_behind(&self, found: Result<(), Problem>, route: Route) -> Result<(), Problem> {
         match (found, route.tenure) {
             (Err(Problem::Missing), Tenure::Copy) => {

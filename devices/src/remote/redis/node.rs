@@ -34,7 +34,6 @@ pub(super) struct Node {
     /// Connections that were given up, with requests that may be carried out until the server drops
     /// them: before it is sent anything else.
     given_up: Mutex<Vec<Identity>>,
-    given_up_count: AtomicUsize,
 }
 
 /// Writes that were sent, and the replicas that are to have them.
@@ -50,12 +49,12 @@ pub(super) struct Copying {
     pub(super) since: u64,
 }
 
-/// What the number of replicas that have a write means.
+/// How many of the replicas have a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copied {
     /// All have it.
     Whole,
-    /// So many as are not known.
+    /// More than are known have it.
     More,
     /// As many as must have it do.
     Enough,
@@ -78,9 +77,8 @@ impl Node {
     pub(super) fn new(endpoint: Endpoint) -> Node {
         let zero = || AtomicU64::new(0);
         let (failed, lacking, few_until) = (zero(), zero(), zero());
-        let (few, given_up_count) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let given_up = Mutex::default();
-        Node { endpoint, failed, lacking, few, few_until, given_up, given_up_count }
+        let (few, given_up) = (AtomicUsize::new(0), Mutex::default());
+        Node { endpoint, failed, lacking, few, few_until, given_up }
     }
 
     /// That of a forked child, which has no connections.
@@ -94,26 +92,17 @@ impl Node {
         self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change_given_up(&self, change: impl FnOnce(&mut Vec<Identity>)) {
-        let mut given_up = self.lock_given_up();
-        change(&mut given_up);
-        self.given_up_count.store(given_up.len(), SeqCst);
-    }
-
     pub(super) fn give_up(&self, connection: Identity) {
-        self.change_given_up(|given_up| given_up.push(connection));
+        self.lock_given_up().push(connection);
     }
 
     /// Makes the server drop the connections that were given up. Until it has, no other bundle
     /// takes them for dropped.
     pub(super) fn bury(&self, link: &mut Link) -> Result<(), Problem> {
-        if self.given_up_count.load(SeqCst) == 0 {
-            return Ok(());
-        }
         let connections = self.lock_given_up().clone();
         for connection in connections {
             link.bury(connection)?;
-            self.change_given_up(|all| all.retain(|other| *other != connection));
+            self.lock_given_up().retain(|other| *other != connection);
         }
         Ok(())
     }

@@ -157,8 +157,14 @@ impl Nodes {
     pub(super) fn note_answer<T>(&self, server: usize, answer: &Result<T, Problem>) {
         match answer {
             Ok(_) => self.node(server).note_answer(),
-            Err(problem) if problem.is_silence() => self.fails(server),
-            Err(_) => {}
+            Err(problem) => self.note_problem(server, *problem),
+        }
+    }
+
+    /// Takes note of a request that failed.
+    pub(super) fn note_problem(&self, server: usize, problem: Problem) {
+        if problem.is_silence() {
+            self.fails(server);
         }
     }
 
@@ -309,9 +315,9 @@ impl Nodes {
         !self.layout().owners().is_empty()
     }
 
-    /// Which replicas are to have writes to a server that are about to be sent; `None`: it is not
-    /// in a cluster. What was answered before the stamp `since` was drawn, and the layout read, is
-    /// in them then, too.
+    /// The replicas that are to have writes to a server; `None`: it is in no cluster. The stamp
+    /// `since` was drawn before the layout was read: replicas that have these writes have all
+    /// writes that were answered before it.
     pub(super) fn copying(&self, layout: &Layout, server: usize, since: u64) -> Option<Copying> {
         if self.kind == Kind::Apart {
             return None;
@@ -334,24 +340,23 @@ impl Nodes {
         copies: usize,
     ) -> Result<(), Problem> {
         let node = self.node(server);
-        let copied = copying.copied(copies);
-        if copied == Copied::Whole {
-            node.note_copied(copying.since);
-            return Ok(());
-        }
-        self.note_lack(server);
-        match copied {
-            Copied::Fewer => {
-                node.wait_for_few(copies, self.now() + FEW_TIME.as_millis() as u64);
+        match copying.copied(copies) {
+            Copied::Whole => node.note_copied(copying.since),
+            Copied::Enough => self.note_lack(server),
+            Copied::More => {
+                self.note_lack(server);
                 self.doubt();
             }
-            Copied::More => self.doubt(),
-            Copied::Whole | Copied::Enough => {}
+            Copied::Fewer => {
+                self.note_lack(server);
+                node.wait_for_few(copies, self.now() + FEW_TIME.as_millis() as u64);
+                self.doubt();
+                if copies == 0 {
+                    return Err(Problem::Refused(Refusal::Busy));
+                }
+            }
         }
-        match (copied, copies) {
-            (Copied::Fewer, 0) => Err(Problem::Refused(Refusal::Busy)),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn now(&self) -> u64 {

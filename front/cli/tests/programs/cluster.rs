@@ -82,8 +82,8 @@ fn sort_goes_on_when_a_master_of_a_cluster_dies_in_mid_run() {
     assert_eq!(servers.keys(), Vec::<String>::new());
 }
 
-/// Nobody takes over for longer than the program needs. On a slow machine a replica may lack a page
-/// just then: then the program waits.
+/// No replica takes over before the program ends. On a slow machine the replica may be late when
+/// the master stops; the program then waits until it takes over.
 #[test]
 fn a_program_goes_on_without_a_master_that_has_a_replica() {
     let place = Place::beside_others();
