@@ -40,11 +40,26 @@ pub(crate) fn alone(name: &str, act: impl FnOnce()) -> Output {
     match over.recv_timeout(Duration::from_secs(60)) {
         Ok(output) => output.expect("its output"),
         Err(_) => {
+            let threads = threads(pid);
             // SAFETY: the process started here, which has not been waited for.
             unsafe { libc::kill(pid as i32, libc::SIGKILL) };
-            panic!("{name} hangs");
+            let written = over.recv().map(|output| output.expect("its output").stderr);
+            let written = String::from_utf8_lossy(&written.unwrap_or_default()).into_owned();
+            panic!("{name} hangs:\n{threads}{written}");
         }
     }
+}
+
+/// A line for each thread of a process: its name, what it waits for in the kernel, and /proc's stat
+/// with its state and CPU time.
+fn threads(pid: u32) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of = |task: std::fs::DirEntry| {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let [wchan, syscall, stat] = ["wchan", "syscall", "stat"].map(read);
+        format!("{wchan}, system call {}: {stat}", syscall.trim())
+    };
+    tasks.map(of).collect()
 }
 
 /// The lines that Highwater wrote.
