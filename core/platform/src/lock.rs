@@ -33,6 +33,11 @@ pub trait Lock<T>: Send + Sync {
 
     /// Acquires the lock unless a thread holds it. Never blocks, and does not fail on a free lock.
     fn try_lock(&self) -> Option<Self::Guard<'_>>;
+
+    /// Creates a free lock around another value, whose costs count for the class of this one.
+    fn alike(&self, value: T) -> Self
+    where
+        Self: Sized;
 }
 
 /// A state of an event: the number of notifications so far, modulo 2^32.

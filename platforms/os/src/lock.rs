@@ -35,8 +35,12 @@ enum Acquisition {
 impl<T: Send> OsLock<T> {
     /// A free lock, whose statistics go to `table`.
     pub fn new(table: &LockTable, class: LockClass, value: T) -> OsLock<T> {
+        OsLock::of_class(table, class.id(), value)
+    }
+
+    fn of_class(table: &LockTable, class: u8, value: T) -> OsLock<T> {
         let counted = Counted { left: table.first_sample(), value };
-        OsLock { mutex: Mutex::new(counted), class: class.id(), table: table.clone() }
+        OsLock { mutex: Mutex::new(counted), class, table: table.clone() }
     }
 
     #[inline(always)]
@@ -103,6 +107,10 @@ impl<T: Send> Lock<T> for OsLock<T> {
     #[inline]
     fn try_lock(&self) -> Option<OsGuard<'_, T>> {
         self.try_hold().map(|held| self.counted(held))
+    }
+
+    fn alike(&self, value: T) -> OsLock<T> {
+        OsLock::of_class(&self.table, self.class, value)
     }
 }
 

@@ -172,6 +172,10 @@ impl<T: Send> Lock<T> for SimLock<T> {
         engine.charge(costs.lock + line);
         free.then(|| self.hold(engine, None))
     }
+
+    fn alike(&self, value: T) -> SimLock<T> {
+        SimLock::new(self.state.home(), self.class, self.section, value)
+    }
 }
 
 /// A held lock.

@@ -138,7 +138,7 @@ impl<P: Platform> Device<P> {
     }
 
     fn scan_from(&self, start: u32, wanted: Wanted<'_>) -> Option<Found> {
-        let count = self.clusters.len() as u32;
+        let count = self.clusters.len();
         let first = start / CLUSTER_SLOTS;
         // The first cluster comes twice: from `start` on, and last from its first slot on.
         (0..=count).find_map(|step| {
@@ -202,7 +202,7 @@ impl<P: Platform> Device<P> {
 
     /// Puts a cluster that no CPU owns any more on its list.
     fn put_back(&self, cluster: u32, put: fn(&mut ClusterLists, u32, List)) {
-        let map = self.clusters[cluster as usize].lock();
+        let map = self.clusters[cluster].lock();
         map.visits(1);
         self.with_lists(|lists| put(lists, cluster, self.list_of(cluster, &map)));
     }
@@ -227,7 +227,7 @@ impl<P: Platform> Device<P> {
     /// Takes free slots of a cluster and adds their frames to the swap cache.
     fn take(&self, at: &mut Position, wanted: Wanted<'_>) -> Option<Found> {
         let len = self.slots_of(at.cluster);
-        let mut map = self.clusters[at.cluster as usize].lock();
+        let mut map = self.clusters[at.cluster].lock();
         // Under the lock: swapoff has not seen this cluster empty yet, or this sees that it leaves.
         if self.standing.is_closed() {
             return None;

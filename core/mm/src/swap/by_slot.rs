@@ -11,7 +11,7 @@ use super::cluster::{CLUSTER_SLOTS, split};
 use std::sync::OnceLock;
 
 /// Clusters of a group.
-const GROUP: usize = 64;
+pub(super) const GROUP: usize = 64;
 
 type Cluster<W> = OnceLock<Box<[W]>>;
 

@@ -1,7 +1,7 @@
 //! A swap device: its clusters, its part of the swap cache, and the life of a slot.
 //!
 //! ```text
-//! Device -- [Lock<ClusterMap>]          reference counts, by cluster              cluster.rs
+//! Device -- Clusters -- Lock<ClusterMap>  reference counts, by cluster            cluster.rs
 //!        |- Lock<ClusterLists>          clusters with free slots                  lists.rs
 //!        |- [Lock<Option<Position>>]    the cluster that a CPU allocates from     position.rs
 //!        |- Usage                       the number of used slots                  usage.rs
@@ -15,6 +15,7 @@ use super::cache::Cached;
 #[cfg(not(feature = "history"))]
 use super::cache::Table as SwapCache;
 use super::cluster::{CLUSTER_SLOTS, ClusterMap};
+use super::clusters::Clusters;
 #[cfg(feature = "history")]
 use super::history::cache::SwapCache;
 use super::lists::{ClusterLists, Home, List};
@@ -36,7 +37,7 @@ pub struct Device<P: Platform> {
     info: DeviceInfo,
     pub(super) usage: Usage<P>,
     pub(super) standing: Standing,
-    pub(super) clusters: Vec<P::Lock<ClusterMap>>,
+    pub(super) clusters: Clusters<P::Lock<ClusterMap>>,
     pub(super) lists: P::Lock<ClusterLists>,
     /// By CPU; a rotational device has one for all.
     pub(super) cpus: Vec<P::Lock<Option<Position>>>,
@@ -74,13 +75,13 @@ impl<P: Platform> Device<P> {
         let list = if info.read_only { List::Full } else { List::Free };
         let lists = ClusterLists::new(count, list, 0..count);
         let ahead = ahead(config.readahead, info.medium);
-        let map = |_| platform.new_lock(lock_class::SWAP_CLUSTER, ClusterMap::default());
+        let cluster = platform.new_lock(lock_class::SWAP_CLUSTER, ClusterMap::default());
         let cpu = |_| platform.new_lock(lock_class::SWAP_CPU, None);
         Device {
             index,
             usage: Usage::new(platform.cpus(), info.pages),
             standing: Standing::new(info.pages),
-            clusters: (0..count).map(map).collect(),
+            clusters: Clusters::new(count, cluster),
             lists: platform.new_lock(lock_class::SWAP_DEVICE, lists),
             cpus: (0..places).map(cpu).collect(),
             fallback,
@@ -247,7 +248,7 @@ impl<P: Platform> Device<P> {
         act: impl FnOnce(&mut ClusterMap, u16) -> R,
     ) -> R {
         let cluster = slot / CLUSTER_SLOTS;
-        let mut map = self.clusters[cluster as usize].lock();
+        let mut map = self.clusters[cluster].lock();
         map.visits(1);
         let before = map.used();
         let result = act(&mut map, (slot % CLUSTER_SLOTS) as u16);
@@ -324,8 +325,8 @@ impl<P: Platform> Device<P> {
     /// count of used slots.
     pub(crate) fn each_used(&self, mut found: impl FnMut(Slot, u32, bool)) {
         let mut used = 0;
-        for cluster in 0..self.clusters.len() as u32 {
-            let map = self.clusters[cluster as usize].lock();
+        for cluster in 0..self.clusters.len() {
+            let map = self.clusters[cluster].lock();
             let home = self.lists.lock().home(cluster);
             let right = home == Home::Owned || home == Home::Listed(self.list_of(cluster, &map));
             assert!(right || self.info.read_only, "cluster {cluster} is on the wrong list");

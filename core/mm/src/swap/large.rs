@@ -71,7 +71,7 @@ impl<P: Platform> Device<P> {
     /// From a free cluster, which later runs of the order use next.
     fn take_of_free(&self, cpu: CpuId, order: Order, frames: &IoFrames) -> Option<u32> {
         let cluster = self.with_lists(|lists| lists.take(List::Free))?;
-        let mut map = self.clusters[cluster as usize].lock();
+        let mut map = self.clusters[cluster].lock();
         let slot = self.fill_run(cpu, cluster, &mut map, frames);
         map.visits(slot.map_or(1, |_| frames.len()));
         self.with_lists(|lists| lists.put(cluster, self.list_of(cluster, &map)));
@@ -85,7 +85,7 @@ impl<P: Platform> Device<P> {
         if order == Order::LARGE {
             return None;
         }
-        let (count, last) = (self.clusters.len() as u32, self.last_of(order).unwrap_or(0));
+        let (count, last) = (self.clusters.len(), self.last_of(order).unwrap_or(0));
         let next = |step: u32| (last + step) % count;
         let at = (1..=LOOKS_MAX.min(count))
             .map(next)
@@ -101,7 +101,7 @@ impl<P: Platform> Device<P> {
 
     /// From a cluster, which moves to the list that it belongs on then.
     fn take_run(&self, cpu: CpuId, cluster: u32, frames: &IoFrames) -> Option<u32> {
-        let mut map = self.clusters[cluster as usize].lock();
+        let mut map = self.clusters[cluster].lock();
         map.visits(1);
         let slot = self.fill_run(cpu, cluster, &mut map, frames)?;
         map.visits(frames.len());

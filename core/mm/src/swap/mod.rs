@@ -24,6 +24,7 @@ mod alloc;
 mod by_slot;
 mod cache;
 mod cluster;
+mod clusters;
 mod device;
 mod file_streams;
 #[cfg(feature = "history")]

@@ -118,6 +118,10 @@ impl<T: Send> Lock<T> for TestLock<T> {
             Err(TryLockError::Poisoned(_)) => panic!("a thread panicked under a lock"),
         }
     }
+
+    fn alike(&self, value: T) -> TestLock<T> {
+        TestLock(Mutex::new(value))
+    }
 }
 
 /// A sequence number under a mutex.

@@ -44,6 +44,10 @@ impl<T> Confined<T> {
         Confined { home: home.clone(), value: RefCell::new(value) }
     }
 
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         self.home.engine()
     }

@@ -91,7 +91,8 @@ impl<P: Platform> Device<P> {
         }
         if settings.cache == CacheSplit::Trunk {
             // CPUs take their first clusters one after the other: from different trees.
-            let (count, apart) = (today.clusters.len(), (1 << TRUNK_SHIFT) / CLUSTER_SLOTS);
+            let (count, apart) =
+                (today.clusters.len() as usize, (1 << TRUNK_SHIFT) / CLUSTER_SLOTS);
             let apart = apart as usize;
             let list = if today.info().read_only { List::Full } else { List::Free };
             let order = (0..apart).flat_map(|column| (column..count).step_by(apart));
