@@ -4,7 +4,7 @@
 //! Own -- main    everything                                       Pages
 //!     \- spare   when main cannot be locked: a signal handler interrupted the thread that has
 //!                it, and allocates, or waits for threads that allocate        Pieces
-//! blocks of 256 KiB and more: mappings of their own                       Pages
+//! blocks of 64 KiB and more: mappings of their own                        Pages
 //! ```
 //! A mapping is of zeros, and takes memory page by page as it is written: the manager's tables are
 //! as long as the budget, and mostly unused in a short-lived process.
@@ -197,7 +197,7 @@ impl Own {
 }
 
 /// Length from which a block is a mapping of its own.
-const MAPPING_MIN: usize = 256 << 10;
+const MAPPING_MIN: usize = 64 << 10;
 
 /// The length of the mapping for a block; `None`: it comes from an arena. A pure function of the
 /// layout.

@@ -89,7 +89,8 @@ pub struct Slabs<S: SlabPages> {
     source: S,
     rules: Rules,
     nodes: usize,
-    caches: Vec<OnceLock<Cache<S::Platform>>>,
+    /// Most are never created: a cache takes 1.5 KiB.
+    caches: Vec<OnceLock<Box<Cache<S::Platform>>>>,
     table: Table<S::Platform>,
     map: PageMap<S::Platform>,
     deferred: Deferred<S::Platform>,
@@ -140,7 +141,7 @@ impl<S: SlabPages> Slabs<S> {
             }
             let id = CacheId(index as u16);
             let cache = Cache::new(platform, id, spec.clone(), sizing, self.nodes, sheaves());
-            if place.set(cache).is_ok() {
+            if place.set(Box::new(cache)).is_ok() {
                 return Ok(id);
             }
         }
@@ -196,6 +197,6 @@ impl<S: SlabPages> Slabs<S> {
     }
 
     fn caches(&self) -> impl Iterator<Item = &Cache<S::Platform>> {
-        self.caches.iter().map_while(OnceLock::get)
+        self.caches.iter().map_while(OnceLock::get).map(Box::as_ref)
     }
 }
