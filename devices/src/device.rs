@@ -13,6 +13,17 @@ use highwater_units::{Bytes, PAGE_SIZE};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
+/// The pages that a compressing device is to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// Those that take none of its memory: one word fills them.
+    Filled,
+    /// Those of which two take the memory of one, and filled ones.
+    Small,
+    /// All.
+    Any,
+}
+
 /// A swap device of this process.
 ///
 /// A transfer that names slots outside the device or frames outside the arena fails with EINVAL,
@@ -108,14 +119,17 @@ pub trait Device: Send + Sync {
         unreachable!("this device has no queue");
     }
 
-    /// [`Device::write`] of pages that take little of the device: one that compresses refuses the
-    /// others as if it was full.
+    /// [`Device::write`] of the pages of an offer: the others are refused as if it was full. To a
+    /// device that does not compress all are small, and none is filled.
     ///
     /// # Safety
     /// As for [`Device::write`].
-    unsafe fn write_small(&self, arena: Arena, batch: &mut [Io]) {
-        // SAFETY: by contract of this function.
-        unsafe { self.write(arena, batch) };
+    unsafe fn write_offer(&self, arena: Arena, batch: &mut [Io], offer: Offer) {
+        match offer {
+            Offer::Filled => batch.iter_mut().for_each(|io| io.result = Err(IoError::Full)),
+            // SAFETY: by contract of this function.
+            Offer::Small | Offer::Any => unsafe { self.write(arena, batch) },
+        }
     }
 
     /// Frees the contents of slots that no other thread uses. Until they are written again, reads

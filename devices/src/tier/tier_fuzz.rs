@@ -395,6 +395,21 @@ fn a_fast_level_of_which_less_may_be_resident_is_written_back() {
     assert!(!shared.is_high() && shared.plan().is_none());
 }
 
+/// Such pages went to the disk once memory was scarce, as all others.
+#[test]
+fn pages_that_one_word_fills_stay_in_a_full_level() {
+    let (shared, _) = tier("zram:1M", "ram:2M");
+    shared.fast.limit(Bytes(0));
+    let mut caller = Caller::new(&shared, 0, 768, 1);
+    let mut batch = [Io::new(0, (0..16).map(Pfn).collect())];
+    caller.write(&mut batch);
+    let is_filled = |held: &Held| matches!(held, Held::Page(seed) if seed % 4 == 0);
+    let others = (0..16).filter(|slot| !is_filled(&caller.model[*slot as usize]));
+    let others: Vec<_> = others.collect();
+    assert!(others.len() < 16 && slow_slots(&shared) == others, "{others:?}");
+    caller.read(&mut batch);
+}
+
 #[test]
 fn a_page_whose_write_back_fails_stays() {
     let (shared, percent) = written();

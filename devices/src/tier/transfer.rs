@@ -9,6 +9,7 @@
 //! the fast one only where the slow one has no room.
 
 use crate::arena::Arena;
+use crate::device::Offer;
 use crate::tier::blocks::Near;
 use crate::tier::parts::{Origin, Parts};
 use crate::tier::shared::Shared;
@@ -32,15 +33,6 @@ impl Request<'_> {
     fn admit(&self, io: &Io) -> Result<(), IoError> {
         admit(self.info, self.direction, self.arena, io)
     }
-}
-
-/// The pages that the fast level takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Offer {
-    /// Those that take little memory there.
-    Small,
-    /// All.
-    Any,
 }
 
 impl Shared {
@@ -205,13 +197,13 @@ impl Shared {
         parts: &mut Parts,
         batch: &mut [Io],
     ) {
-        let is_open = !self.fast.is_at_limit();
+        let offer = if self.fast.is_at_limit() { Offer::Filled } else { Offer::Small };
         // The first of those that the fast level has refused.
         let mut refused = 0;
         for (at, pfn) in frames.iter().enumerate() {
             let slot = origin.slot + at as u32;
             // SAFETY: by contract of this function.
-            if is_open && unsafe { self.write_fast(arena, slot, *pfn, Offer::Small) } {
+            if unsafe { self.write_fast(arena, slot, *pfn, offer) } {
                 let rest = &frames[refused..at];
                 // SAFETY: as above.
                 unsafe { self.write_slow(arena, origin.after(refused), rest, parts, batch) };
@@ -233,12 +225,7 @@ impl Shared {
         let Some(block) = self.fast.take(Near::Block(slot), 1) else { return false };
         let mut one = [Io::new(block.start, FrameList::one(pfn))];
         // SAFETY: by contract of this function.
-        unsafe {
-            match offer {
-                Offer::Small => self.fast.device.write_small(arena, &mut one),
-                Offer::Any => self.fast.device.write(arena, &mut one),
-            }
-        }
+        unsafe { self.fast.device.write_offer(arena, &mut one, offer) };
         if one[0].result.is_err() {
             self.fast.free(block.start);
             return false;

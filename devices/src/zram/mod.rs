@@ -33,7 +33,7 @@ mod zstd;
 use crate::arena::Arena;
 use crate::array::Array;
 use crate::compression::Compression;
-use crate::device::Device;
+use crate::device::{Device, Offer};
 use crate::error::Reason;
 use crate::quota::{Lenders, Quota};
 use crate::spec::{Algorithm, Spec};
@@ -51,7 +51,7 @@ use store::Store;
 
 pub use sample::{Sample, Sampler};
 
-/// The largest object of [`Device::write_small`]: two pages take the memory of one.
+/// The largest object of [`Offer::Small`]: two pages take the memory of one.
 const SMALL_MAX: usize = PAGE_SIZE / 2;
 
 /// Compressed slots in memory.
@@ -128,6 +128,7 @@ impl Zram {
         slots.clear(slot, 1);
         let content = match same_word(page) {
             Some(word) => slots.fill_slot(slot, word),
+            None if most == 0 => return Err(IoError::Full),
             None if most < PAGE_SIZE && !admission.tries() => return Err(IoError::Full),
             None => codecs.with(|codec| {
                 let bytes = codec.compress(page).unwrap_or(page);
@@ -166,10 +167,15 @@ impl Device for Zram {
         }
     }
 
-    unsafe fn write_small(&self, arena: Arena, batch: &mut [Io]) {
+    unsafe fn write_offer(&self, arena: Arena, batch: &mut [Io], offer: Offer) {
+        let most = match offer {
+            Offer::Filled => 0,
+            Offer::Small => SMALL_MAX,
+            Offer::Any => PAGE_SIZE,
+        };
         for io in batch {
             // SAFETY: by contract of this function.
-            io.result = unsafe { self.write_one(arena, io, SMALL_MAX) };
+            io.result = unsafe { self.write_one(arena, io, most) };
         }
     }
 
@@ -394,11 +400,13 @@ mod tests {
                 (2, &noise, PAGE_SIZE, Ok(())),
                 (2, &noise, SMALL_MAX, Err(IoError::Full)),
                 (0, &noise, SMALL_MAX, Err(IoError::Full)),
+                (3, &text(0), 0, Err(IoError::Full)),
+                (3, &[0; PAGE_SIZE], 0, Ok(())),
             ] {
                 assert_eq!(zram.write_page(slot, page, most), expected, "{algorithm:?}, {slot}");
             }
             let held = zram.compression().unwrap();
-            assert_eq!((held.pages, held.same_filled), (1, 1), "a refused slot is empty");
+            assert_eq!((held.pages, held.same_filled), (2, 2), "a refused slot is empty");
         }
     }
 }

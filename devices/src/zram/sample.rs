@@ -28,6 +28,8 @@ pub struct Sample {
     pub nanos: u64,
     /// Those that would take half of a page or less.
     pub small: u64,
+    /// Those of these that would take no memory: filled with one word.
+    pub filled: u64,
 }
 
 /// Takes a sample of the pages that a device writes.
@@ -38,6 +40,7 @@ pub struct Sampler {
     bytes: AtomicU64,
     nanos: AtomicU64,
     small: AtomicU64,
+    filled: AtomicU64,
 }
 
 impl Sampler {
@@ -46,8 +49,8 @@ impl Sampler {
     pub fn new() -> Sampler {
         let codecs = Codecs::new(Algorithm::Lz4, 1);
         let codecs = codecs.unwrap_or_else(|errno| unreachable!("lz4 asks for nothing: {errno}"));
-        let [written, pages, bytes, nanos, small] = Default::default();
-        Sampler { codecs, written, pages, bytes, nanos, small }
+        let [written, pages, bytes, nanos, small, filled] = Default::default();
+        Sampler { codecs, written, pages, bytes, nanos, small, filled }
     }
 
     /// Takes each 256th page of those that are about to be written.
@@ -76,6 +79,7 @@ impl Sampler {
         self.pages.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
         self.small.fetch_add(u64::from(bytes <= SMALL_MAX), Relaxed);
+        self.filled.fetch_add(u64::from(bytes == 0), Relaxed);
         self.nanos.fetch_add(nanos, Relaxed);
     }
 
@@ -90,9 +94,9 @@ impl Sampler {
 
     /// The sample so far.
     pub fn sample(&self) -> Sample {
-        let [pages, bytes, nanos, small] =
-            [&self.pages, &self.bytes, &self.nanos, &self.small].map(|word| word.load(Relaxed));
-        Sample { pages, bytes, nanos, small }
+        let words = [&self.pages, &self.bytes, &self.nanos, &self.small, &self.filled];
+        let [pages, bytes, nanos, small, filled] = words.map(|word| word.load(Relaxed));
+        Sample { pages, bytes, nanos, small, filled }
     }
 }
 
@@ -107,14 +111,14 @@ mod tests {
         let text: Page = std::array::from_fn(|i| b"the quick brown fox"[(i + i / 97) % 19]);
         let noise: Page = std::array::from_fn(|_| random.next_u64() as u8);
         sampler.take(&[7; PAGE_SIZE]);
-        let same = Sample { pages: 1, small: 1, ..Sample::default() };
+        let same = Sample { pages: 1, small: 1, filled: 1, ..Sample::default() };
         assert_eq!(sampler.sample(), same);
         sampler.take(&noise);
         assert_eq!(sampler.sample(), Sample { pages: 2, bytes: 4096, ..same });
         sampler.take(&text);
-        let Sample { pages, bytes, nanos, small } = sampler.sample();
+        let Sample { pages, bytes, nanos, small, filled } = sampler.sample();
         assert!(pages == 3 && (4100..5200).contains(&bytes) && nanos > 0, "{bytes}, {nanos}");
-        assert_eq!(small, 2);
+        assert_eq!((small, filled), (2, 1));
     }
 
     #[test]

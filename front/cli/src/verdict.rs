@@ -296,7 +296,7 @@ mod tests {
         reads: 1000,
         reads_of_one: 900,
         frames: Some(1000),
-        sample: Sample { pages: 0, bytes: 0, nanos: 0, small: 0 },
+        sample: Sample { pages: 0, bytes: 0, nanos: 0, small: 0, filled: 0 },
         slow: None,
         minor: Duration::from_micros(5),
         major: Duration::from_micros(60),
@@ -306,8 +306,10 @@ mod tests {
         scope: Some(Scope::Everything),
     };
     /// Compresses four times, and is decompressed in 1 us.
-    const COMPRESSING: Sample = Sample { pages: 100, bytes: 100 << 10, nanos: 100_000, small: 100 };
-    const INCOMPRESSIBLE: Sample = Sample { pages: 100, bytes: 400 << 10, nanos: 0, small: 0 };
+    const COMPRESSING: Sample =
+        Sample { pages: 100, bytes: 100 << 10, nanos: 100_000, small: 100, filled: 0 };
+    const INCOMPRESSIBLE: Sample =
+        Sample { pages: 100, bytes: 400 << 10, nanos: 0, small: 0, filled: 0 };
 
     /// The device of a run.
     fn disk() -> Option<Area> {

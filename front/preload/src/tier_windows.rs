@@ -33,7 +33,9 @@ pub(crate) struct TierWindows {
     tiering: Tiering,
     /// Share of the written pages that are small.
     small: f64,
-    /// Pages for each frame of the fast level.
+    /// Share of the written pages that one word fills.
+    filled: f64,
+    /// Pages that take memory, for each frame of the fast level.
     ratio: f64,
     /// Nanoseconds for a page from the slow level.
     slow: f64,
@@ -49,6 +51,7 @@ impl TierWindows {
             // Until something is known: the fast level takes all pages, each in half a frame, and
             // the slow one is an SSD.
             small: 1.0,
+            filled: 0.0,
             ratio: 2.0,
             slow: 100_000.0,
         }
@@ -82,12 +85,16 @@ impl TierWindows {
         }
         let sample = devices.sample();
         let fast = devices.resident_in_tiers().pages();
+        let filled = devices.compression().map_or(0, |compressed| compressed.same_filled);
         let since = |counter| now.get(counter) - self.counted.get(counter);
         let [read, evicted, written] =
             [Counter::PswpIn, Counter::PgStealAnon, Counter::PswpOut].map(since);
         let nanos = Nanos(since(Counter::SwapInNanos));
         let decompress = sample.nanos as f64 / sample.small.max(1) as f64;
-        self.learn(sample, tiering, fast, Reads { pages: read, nanos, decompress });
+        if fast >= FRAMES_MIN {
+            self.ratio = tiering.fast_pages.saturating_sub(filled) as f64 / fast as f64;
+        }
+        self.learn(sample, tiering, Reads { pages: read, nanos, decompress });
         (self.counted, self.sample, self.tiering) = (now, sample, tiering);
         let written = (written as f64 / evicted.max(1) as f64).min(1.0);
         (evicted >= read / 2).then(|| Window {
@@ -95,6 +102,7 @@ impl TierWindows {
             read,
             evicted,
             small: self.small * written,
+            filled: self.filled * written,
             ratio: self.ratio,
             fast,
             costs: Costs { fast: FAULT + CODEC * decompress, slow: FAULT + self.slow },
@@ -102,15 +110,13 @@ impl TierWindows {
     }
 
     /// Takes over what the window tells about pages and devices.
-    fn learn(&mut self, sample: Sample, tiering: Tiering, fast: u64, reads: Reads) {
+    fn learn(&mut self, sample: Sample, tiering: Tiering, reads: Reads) {
         // These are sums over devices, of which one may have been removed.
         let taken = sample.pages.saturating_sub(self.sample.pages);
         if taken >= WRITES_MIN {
-            let small = sample.small.saturating_sub(self.sample.small);
-            self.small = small as f64 / taken as f64;
-        }
-        if fast >= FRAMES_MIN {
-            self.ratio = tiering.fast_pages as f64 / fast as f64;
+            let share = |now: u64, before: u64| now.saturating_sub(before) as f64 / taken as f64;
+            self.small = share(sample.small, self.sample.small);
+            self.filled = share(sample.filled, self.sample.filled);
         }
         let slow = tiering.slow_reads.saturating_sub(self.tiering.slow_reads);
         if slow >= SLOW_MIN {

@@ -47,7 +47,9 @@ pub struct Window {
     pub evicted: u64,
     /// Share of the evicted pages that the fast level would take: they are written, and compress.
     pub small: f64,
-    /// Pages for each frame of the fast level.
+    /// Share of the evicted pages that the fast level takes without memory: one word fills them.
+    pub filled: f64,
+    /// Pages that take memory, for each frame of the fast level.
     pub ratio: f64,
     /// Frames of the fast level.
     pub fast: u64,
@@ -60,9 +62,10 @@ impl Window {
     /// others.
     fn cost(&self, fast: u64) -> f64 {
         let more = self.fast as f64 - fast as f64;
-        let reach = fast as f64 * self.ratio / self.small.max(f64::MIN_POSITIVE);
+        let taking = (self.small - self.filled).max(f64::MIN_POSITIVE);
+        let reach = fast as f64 * self.ratio / taking;
         let beyond = |depth: f64| {
-            let small = if depth <= reach { self.small } else { 0.0 };
+            let small = if depth <= reach { self.small } else { self.filled };
             small * self.costs.fast + (1.0 - small) * self.costs.slow
         };
         let cost = |(depth, reads): (f64, f64)| {
@@ -165,7 +168,8 @@ mod tests {
     /// Reads at these distances; each evicts a page. The fast level has `fast` frames.
     fn window(fast: u64, distances: Distances) -> Window {
         let read = distances.iter().map(|(.., count)| count).sum();
-        Window { distances, read, evicted: read, small: 1.0, ratio: 3.0, fast, costs: COSTS }
+        let (small, filled, ratio) = (1.0, 0.0, 3.0);
+        Window { distances, read, evicted: read, small, filled, ratio, fast, costs: COSTS }
     }
 
     /// All reads at one distance.
@@ -209,6 +213,12 @@ mod tests {
         // 32,000 pages that compress: 8000 are resident, 24,000 in the fast level.
         let all = window(HALF, random(24_000, 8192));
         assert_eq!(after(Split::default(), 100, &all).0, HALF);
+    }
+
+    #[test]
+    fn pages_that_one_word_fills_need_no_fast_level() {
+        let filled = Window { filled: 1.0, ratio: 0.0, ..window(HALF, random(24_000, 8192)) };
+        assert_eq!(after(Split::default(), 100, &filled).0, 0);
     }
 
     #[test]
