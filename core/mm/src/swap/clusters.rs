@@ -33,7 +33,7 @@ impl<L: Lock<ClusterMap>> Clusters<L> {
         self.count
     }
 
-    /// All clusters. Makes them all.
+    /// All clusters. Makes them all: a CPU may be about to take slots of one that is not made.
     pub(super) fn iter(&self) -> impl Iterator<Item = &L> {
         (0..self.count).map(|cluster| &self[cluster])
     }

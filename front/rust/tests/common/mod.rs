@@ -50,8 +50,8 @@ pub(crate) fn alone(name: &str, act: impl FnOnce()) -> Output {
     }
 }
 
-/// A line for each thread of a process: its name, what it waits for in the kernel, and /proc's stat
-/// with its state and CPU time.
+/// A line for each thread of a process: what it waits for in the kernel, its system call, and
+/// /proc's stat with its name, state and CPU time.
 fn threads(pid: u32) -> String {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |task: std::fs::DirEntry| {
