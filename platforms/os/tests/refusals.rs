@@ -119,6 +119,25 @@ fn pages_that_are_turned_away_at_their_slots_go_to_others() {
     }
 }
 
+/// As by a disk of which parts fail. CPUs wrote to the same clusters again and again.
+#[test]
+fn pages_whose_writes_fail_at_some_places_go_to_others() {
+    let room = Room::of(SLOTS as usize);
+    let world = world("worn", vec![bounded(SLOTS, Asynchronous, &room)]);
+    assert_eq!(world.write(0..1500), 1500);
+    for page in (0..1500).step_by(2) {
+        world.manager.discard(world.space, Range { first: Vpn(page), end: Vpn(page + 1) });
+    }
+    room.worn.store(true, Relaxed);
+    assert_eq!(world.write(1500..3000), 1500);
+    let failed = room.refusals.load(Relaxed);
+    assert!((1..40 * IN_HAND).contains(&failed), "{failed} writes failed");
+    assert_eq!(world.count(Counter::SwapWriteErrors), failed as u64);
+    assert_eq!(world.count(Counter::AllocOom), 0);
+    (1..1500).step_by(2).for_each(|page| world.expect(page..page + 1));
+    world.expect(1500..3000);
+}
+
 /// No thread waits while nothing can change; after slots are freed, the devices take pages again.
 #[test]
 fn without_room_allocations_fail_quickly_and_freed_slots_are_used() {

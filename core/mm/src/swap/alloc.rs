@@ -15,7 +15,8 @@
 //! A rotational device has one cluster for all CPUs, so that pages written at the same time lie
 //! together: after it the next free cluster upwards, then slot by slot from the last one on.
 //!
-//! A cluster behind which pages are turned away is set aside: [`Device::set_aside`].
+//! A cluster to which writes fail, or whose pages are turned away, is set aside:
+//! [`Device::set_aside`].
 //!
 //! Which device comes first is decided in `order.rs`; aligned runs of slots are `large.rs`'s.
 
@@ -46,6 +47,9 @@ fn is_spread(opened: u32, used: impl FnOnce() -> u32) -> bool {
     let slots = u64::from(opened) * u64::from(CLUSTER_SLOTS);
     opened >= SPREAD_MIN && slots > SPREAD_MAX * u64::from(used())
 }
+
+/// Clusters with used slots come first.
+const REUSING: [List; 3] = [List::Sparse, List::Nonfull, List::Free];
 
 /// The first slot, and how many adjacent ones were taken.
 type Found = (u32, usize);
@@ -100,21 +104,29 @@ impl<P: Platform> Device<P> {
 
     /// Steps 1 to 3: a cluster that becomes the CPU's own, or the own one from its start.
     fn take_from_lists(&self, mine: usize, wanted: Wanted<'_>) -> Option<Found> {
-        let first = match self.info().latency {
+        let [first, second, last] = match self.info().latency {
+            _ if self.standing.is_partial() => self.next_lists(),
             // A file that may not grow has room in the slots that were written before.
-            Latency::Asynchronous if !self.standing.is_open() => [List::Sparse, List::Nonfull],
-            // Sparse clusters may all be where pages are turned away.
-            _ if self.standing.is_busy() => [List::Free, List::Sparse],
-            Latency::Asynchronous if !self.is_spread() => [List::Free, List::Sparse],
-            Latency::Asynchronous | Latency::Synchronous => [List::Sparse, List::Free],
+            Latency::Asynchronous if !self.standing.is_open() => REUSING,
+            Latency::Asynchronous if !self.is_spread() => [List::Free, List::Sparse, List::Nonfull],
+            Latency::Asynchronous | Latency::Synchronous => {
+                [List::Sparse, List::Free, List::Nonfull]
+            }
         };
         self.with_cpu(mine, |own| {
-            self.take_from_list(own, first[0], wanted)
-                .or_else(|| self.take_from_list(own, first[1], wanted))
+            self.take_from_list(own, first, wanted)
+                .or_else(|| self.take_from_list(own, second, wanted))
                 .or_else(|| self.take_from_start(own, wanted))
-                .or_else(|| self.take_from_list(own, List::Nonfull, wanted))
-                .or_else(|| self.take_from_list(own, List::Free, wanted))
+                .or_else(|| self.take_from_list(own, last, wanted))
         })
+    }
+
+    /// Each cluster that is set aside lets the next list come first: writes to all clusters of one
+    /// list may fail.
+    fn next_lists(&self) -> [List; 3] {
+        let mut lists = REUSING;
+        lists.rotate_left(self.standing.clusters_set_aside() as usize % REUSING.len());
+        lists
     }
 
     /// Whether one more cluster would be more than the pages of the device are worth.
@@ -207,9 +219,9 @@ impl<P: Platform> Device<P> {
         self.with_lists(|lists| put(lists, cluster, self.list_of(cluster, &map)));
     }
 
-    /// Pages were turned away at this slot: the CPU that owns its cluster gives that up, and finds
-    /// it last on its list. A cluster on a list stays where it is: once a CPU owns it, its pages
-    /// are turned away again.
+    /// The write to this slot failed, or was turned away: the CPU that owns its cluster gives that
+    /// up, and finds it last on its list. A cluster on a list stays where it is: once a CPU owns
+    /// it, the next write fails, too.
     pub(super) fn set_aside(&self, slot: u32) {
         let cluster = slot / CLUSTER_SLOTS;
         if self.with_lists(|lists| lists.home(cluster)) != Home::Owned {
@@ -218,6 +230,7 @@ impl<P: Platform> Device<P> {
         for cpu in 0..self.cpus.len() {
             self.with_cpu(cpu, |own| {
                 if own.take_if(|own| own.cluster == cluster).is_some() {
+                    self.standing.count_set_aside();
                     self.put_back(cluster, ClusterLists::put_last);
                 }
             });

@@ -272,8 +272,8 @@ impl<P: Platform> Device<P> {
             let list = self.list_of(cluster, map);
             match lists.home(cluster) {
                 Home::Owned => {}
-                // Its pages may have been turned away.
-                Home::Listed(_) if self.standing.is_busy() => lists.put_last(cluster, list),
+                // Writes to it may have failed.
+                Home::Listed(_) if self.standing.is_partial() => lists.put_last(cluster, list),
                 Home::Listed(_) => lists.put(cluster, list),
             }
         });

@@ -425,7 +425,8 @@ impl<P: Platform> Swap<P> {
             stats.add(platform.cpu(), Counter::SwapBusy, pages_with_error(batch, IoError::Busy));
             for io in batch {
                 own.standing.answered(io.frames.len(), io.result);
-                if io.result == Err(IoError::Busy) {
+                // Other places of a disk, or other servers, may accept it.
+                if matches!(io.result, Err(IoError::Busy | IoError::Failed(_))) {
                     own.set_aside(io.slot);
                 }
             }

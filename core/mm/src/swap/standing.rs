@@ -65,6 +65,8 @@ pub(super) struct Standing {
     granted: AtomicU32,
     /// 1: the last write failed, and not for want of room.
     failing: AtomicU32,
+    /// Clusters that CPUs gave up because writes to them failed or were turned away.
+    set_aside: AtomicU32,
     /// The last pages were turned away at their slots.
     busy: AtomicBool,
     worthwhile: i64,
@@ -79,6 +81,7 @@ impl Standing {
             freed: AtomicI64::new(0),
             granted: AtomicU32::new(0),
             failing: AtomicU32::new(0),
+            set_aside: AtomicU32::new(0),
             busy: AtomicBool::new(false),
             worthwhile: i64::from((slots / SMALL_SHARE).clamp(least, WORTHWHILE)),
         }
@@ -97,6 +100,21 @@ impl Standing {
     /// Whether the last pages were turned away at their slots; others may be taken.
     pub(super) fn is_busy(&self) -> bool {
         self.busy.load(Relaxed)
+    }
+
+    /// Whether the last pages were not accepted at their slots; others may be.
+    pub(super) fn is_partial(&self) -> bool {
+        self.is_busy() || self.is_failing()
+    }
+
+    /// Counts a cluster that is set aside.
+    pub(super) fn count_set_aside(&self) {
+        self.set_aside.fetch_add(1, Relaxed);
+    }
+
+    /// Clusters that were set aside so far.
+    pub(super) fn clusters_set_aside(&self) -> u32 {
+        self.set_aside.load(Relaxed)
     }
 
     /// Whether swapoff empties it, or has removed it.

@@ -17,6 +17,8 @@ pub(crate) struct Room {
     pub(crate) broken: AtomicBool,
     /// Pages in every third cluster are turned away.
     pub(crate) busy: AtomicBool,
+    /// Writes to every third cluster fail.
+    pub(crate) worn: AtomicBool,
     /// Pages of writes that were refused, or that failed.
     pub(crate) refused: AtomicUsize,
     /// Writes that were refused, or that failed.
@@ -43,6 +45,8 @@ impl Room {
             Err(IoError::Failed(5))
         } else if self.busy.load(Relaxed) && is_of_third_cluster(io.slot) {
             Err(IoError::Busy)
+        } else if self.worn.load(Relaxed) && is_of_third_cluster(io.slot) {
+            Err(IoError::Failed(5))
         } else if held.len() + new > self.pages.load(Relaxed) {
             Err(IoError::Full)
         } else {
