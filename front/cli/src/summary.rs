@@ -64,7 +64,7 @@ pub(crate) fn problems(report: &Report) -> Vec<String> {
         let missing = processes(report.processes_unpublished as u64);
         lines.push(format!(
             "{missing} found no room for statistics, which are missing here; in docker add \
-             --shm-size 64m"
+             --shm-size 64m, and after ulimit -f allow files of 64 KiB"
         ));
     }
     lines

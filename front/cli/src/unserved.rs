@@ -86,7 +86,9 @@ impl Unserved {
         let own = std::process::id().cast_signed();
         let family = Family::now();
         let others = family.older_than(JOINS);
-        let others: u64 = others.filter(|pid| !served.contains(pid)).map(counted).sum();
+        // Members have the number that they see themselves.
+        let is_served = |pid: &i32| served.contains(pid) || served.contains(&innermost(*pid));
+        let others: u64 = others.filter(|pid| !is_served(pid)).map(counted).sum();
         // Code that runs now and then counts only while it runs.
         Code::own().unmap();
         self.budget.set_unpaged(Bytes(others + counted(own)).pages());
@@ -118,6 +120,13 @@ impl Unserved {
     }
 }
 
+/// The number of a process in its own PID namespace; its number here if /proc does not tell.
+fn innermost(pid: i32) -> i32 {
+    let status = Process::new(pid).and_then(|process| process.status());
+    let numbers = status.ok().and_then(|status| status.nspid);
+    numbers.and_then(|numbers| numbers.last().copied()).unwrap_or(pid)
+}
+
 /// The memory of a process, in bytes: of a page that several map, a part; 0 if it has ended.
 fn counted(pid: i32) -> u64 {
     let rollup = Process::new(pid).and_then(|process| process.smaps_rollup());
@@ -128,6 +137,8 @@ fn counted(pid: i32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
+    use std::time::Instant;
 
     #[test]
     fn processes_need_their_least_pages_besides_what_cannot_be_paged() {
@@ -141,6 +152,32 @@ mod tests {
     fn a_disk_helps_where_swap_in_memory_takes_most() {
         assert_eq!(remedy(Bytes(100), Bytes(50)), "give more");
         assert!(remedy(Bytes(100), Bytes(51)).ends_with("swap to a disk"));
+    }
+
+    #[test]
+    fn a_process_has_another_number_in_a_namespace_of_its_own() {
+        let own = std::process::id().cast_signed();
+        assert_eq!((innermost(own), innermost(i32::MAX)), (own, i32::MAX));
+        let mut namespace = Command::new("unshare");
+        namespace.args([
+            "--user",
+            "--map-root-user",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sleep",
+            "30",
+        ]);
+        let mut unshare = namespace.spawn().expect("util-linux");
+        let children = format!("/proc/{0}/task/{0}/children", unshare.id());
+        let child = || std::fs::read_to_string(&children).ok()?.trim().parse().ok();
+        let until = Instant::now() + Duration::from_secs(10);
+        let child: Option<i32> = std::iter::repeat_with(child)
+            .take_while(|_| Instant::now() < until)
+            .find_map(|child| child);
+        let number = child.map(innermost);
+        unshare.kill().and_then(|()| unshare.wait()).expect("it has not ended");
+        assert_eq!(number, Some(1));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use highwater_mm::stats::{Counter, Snapshot};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::fs::File;
@@ -106,8 +107,9 @@ impl StatsFile {
     /// files of the same pid stay: exec keeps the pid, and the kernel may give it out again.
     ///
     /// # Errors
-    /// The directory cannot be written to, or its file system has little room, which the program
-    /// may need: an empty file then shows that there was a process.
+    /// The directory cannot be written to; its file system has little room, which the program may
+    /// need; or files may not be as large (RLIMIT_FSIZE). An empty file then shows that there was a
+    /// process.
     pub fn create(run_dir: &Path, pid: u32, name: Name) -> io::Result<StatsFile> {
         let (image, fd) = create_new(run_dir, pid)?;
         flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
@@ -115,6 +117,10 @@ impl StatsFile {
         let bytes = (WORDS * WORD) as u64;
         if rustix::fs::fstatfs(&fd).is_ok_and(|status| free_in(&status).0 < ROOM * bytes) {
             return Err(io::ErrorKind::StorageFull.into());
+        }
+        // Beyond the limit the kernel ends the program by SIGXFSZ.
+        if getrlimit(Resource::Fsize).current.is_some_and(|most| most < bytes) {
+            return Err(io::ErrorKind::FileTooLarge.into());
         }
         // Allocated now, so that a full file system is an error here and not a later SIGBUS.
         rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes)?;

@@ -7,6 +7,7 @@
 //! constructor that faults would wait for a thread that waits for this lock.
 
 use crate::helper;
+use crate::sys;
 use highwater_platform::Thread;
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 use std::ffi::{CStr, CString};
@@ -78,6 +79,7 @@ impl Drop for EndOfProcess<'_> {
 extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     // SAFETY: the box that `spawn` made for this thread and gave up.
     let Start { name, body } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    sys::reset_float_modes();
     // The kernel cuts the name at 15 bytes.
     let _ = rustix::thread::set_name(&name);
     let ending = EndOfProcess(&name);
@@ -162,6 +164,26 @@ mod tests {
         let blocked = u64::from_str_radix(blocked.expect("a line"), 16).expect("a mask");
         let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGSEGV, libc::SIGPROF, libc::SIGRTMAX()];
         assert!(signals.iter().all(|signal| blocked >> (signal - 1) & 1 == 1), "{blocked:x}");
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn threads_begin_with_the_initial_float_modes() {
+        fn set(modes: u32) {
+            // SAFETY: the caller restores the initial modes, and calculates nothing before that.
+            unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const modes) };
+        }
+        fn get() -> u32 {
+            let mut modes = 0_u32;
+            // SAFETY: stores the register.
+            unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut modes) };
+            modes
+        }
+        let exceptions_trap = 0;
+        set(exceptions_trap);
+        let inside = inside(get);
+        set(0x1f80);
+        assert_eq!(inside, 0x1f80);
     }
 
     #[test]

@@ -124,3 +124,19 @@ pub fn futex_wake_at(address: usize) {
 pub fn futex_wake_all(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
 }
+
+/// Sets the floating-point modes that every program begins with: no exception traps. A new thread
+/// has the modes of its maker, and programs let exceptions trap (feenableexcept, Free Pascal).
+pub(crate) fn reset_float_modes() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: Rust assumes the initial values of both registers; no x87 value is live in a call.
+    unsafe {
+        let initial = 0x1f80_u32;
+        std::arch::asm!("fninit", "ldmxcsr [{}]", in(reg) &raw const initial, options(nostack));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: Rust assumes the initial value, 0.
+    unsafe {
+        std::arch::asm!("msr fpcr, xzr", options(nomem, nostack));
+    }
+}

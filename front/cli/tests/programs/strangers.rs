@@ -130,6 +130,37 @@ fn small_allocations_of_many_threads_are_counted() {
     assert!(paged > 16 * MIB, "{paged} bytes were paged");
 }
 
+/// As in Free Pascal. The manager's threads had the program's modes, and their own arithmetic ended
+/// them.
+#[test]
+fn floating_point_exceptions_may_trap() {
+    let place = Place::beside_others();
+    let floats = floats(&place);
+    expect_floats(&["run", "--memory", "16M", "--", &floats]);
+}
+
+/// The file of its statistics is larger than the limit, which ended it by SIGXFSZ.
+#[test]
+fn a_program_may_limit_its_files() {
+    let place = Place::beside_others();
+    let limited = format!("ulimit -f 1; exec {}", floats(&place));
+    for swap in ["ram:64M", "dir:/var/tmp:64M"] {
+        expect_floats(&["run", "--memory", "16M", "--swap", swap, "--", "sh", "-c", &limited]);
+    }
+}
+
+fn floats(place: &Place) -> String {
+    let options = ["-D_GNU_SOURCE", "-Wl,--no-as-needed", "-lm"];
+    place.compile("floats", "floats", &options).display().to_string()
+}
+
+fn expect_floats(arguments: &[&str]) {
+    let output = highwater().args(arguments).output().expect("a run");
+    let [text, errors] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
+    assert_eq!(text, "49152 pages, exceptions 0x3d trap\n", "{errors}");
+    assert!(output.status.success(), "{errors}");
+}
+
 #[test]
 fn the_break_of_a_program_is_paged() {
     section(&Place::beside_others(), "breaks").expect_swapping();

@@ -203,9 +203,10 @@ pub(super) fn wait_a_while(pidfd: RawFd, milliseconds: c_int) {
     unsafe { libc::poll(&raw mut ended, 1, milliseconds) };
 }
 
-/// The first steps of a new task: sets its name, and its thread id and rseq area where the C
-/// library looks for them.
+/// The first steps of a new task: sets its floating-point modes, its name, and its thread id and
+/// rseq area where the C library looks for them.
 pub(super) fn begin(name: &CStr) {
+    sys::reset_float_modes();
     tls::set_number();
     // The kernel cuts the name at 15 bytes.
     let _ = set_name(name);
