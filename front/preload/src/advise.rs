@@ -8,6 +8,7 @@ use highwater_mm::{CollapseError, Range};
 use highwater_os::sys::{Advice, MADV_DONTNEED_LOCKED};
 use highwater_units::{PAGE_SIZE, Vpn};
 use libc::{c_int, c_uchar, c_uint, c_void, size_t, ssize_t};
+use std::path::Path;
 
 /// madvise(2).
 ///
@@ -70,11 +71,13 @@ unsafe extern "C" fn process_madvise(
     advised as ssize_t
 }
 
-/// Whether a descriptor is that of this process.
+/// Whether a descriptor is that of this process. Both numbers are those of the PID namespace that
+/// /proc shows, which may be another one than the process's.
 fn is_of_this_process(pidfd: c_int) -> bool {
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{pidfd}")).unwrap_or_default();
     let pid = about.lines().find_map(|line| line.strip_prefix("Pid:"));
-    pid.is_some_and(|pid| pid.trim().parse() == Ok(std::process::id()))
+    let own = std::fs::read_link("/proc/self").unwrap_or_default();
+    pid.is_some_and(|pid| Path::new(pid.trim()) == own)
 }
 
 /// posix_madvise(3). POSIX_MADV_DONTNEED does nothing: it must not drop contents.

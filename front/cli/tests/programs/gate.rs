@@ -139,9 +139,9 @@ fn programs_keep_contents_with_copies() {
     let place = Place::beside_others();
     let limits = Limits { mode: Some(Mode::Copies), ..Limits::of(8 * MIB) };
     for (name, arguments) in [
-        ("mixed", &["24"][..]),
-        ("forks", &["24"]),
-        ("structs", &["24"]),
+        ("mixed", &["16"][..]),
+        ("forks", &["16"]),
+        ("structs", &["16"]),
         (
             "buffers",
             &["24", "read", "readv", "preadv", "write", "socketpair", "tcp", "direct_write"],
@@ -192,9 +192,9 @@ const RUN: [&str; 7] = ["./highwater", "run", "--paged", "8M", "--swap", "ram:25
 #[test]
 fn an_ordinary_user_needs_no_rights() {
     let place = Place::beside_others();
-    let program = place.c_program("gate", &[]);
+    let program = place.c_program("gate_found", &[]);
     let open = Open::new(Path::new(&program[0]));
-    let alone = open.run(&["./gate"]);
+    let alone = open.run(&["./gate_found"]);
     assert!(alone.status.success());
     let container = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork"];
     for before in [&[][..], &container] {
@@ -202,14 +202,14 @@ fn an_ordinary_user_needs_no_rights() {
             skip_or_fail("this system has no user namespaces for everybody");
             continue;
         }
-        let served = open.run(&[before, &RUN, &["./gate"]].concat());
+        let served = open.run(&[before, &RUN, &["./gate_found"]].concat());
         let summary = String::from_utf8_lossy(&served.stderr);
         // The program's own line comes first, and the end of a long message is seen first.
         let said = summary.lines().next().unwrap_or_default();
         assert!(served.status.success(), "{summary}\n{before:?} {}: {said}", served.status);
         assert!(served.stdout == alone.stdout, "{summary}\n{before:?}");
         // /proc is that of another PID namespace in the container: names are the program's anyway.
-        for part in ["swapped in", "    gate ("] {
+        for part in ["swapped in", "    gate_found ("] {
             assert!(summary.contains(part), "{summary}\n{before:?}: no '{part}'");
         }
     }
@@ -241,7 +241,7 @@ fn a_container_with_the_device_needs_no_other_flag() {
     }
     let place = Place::beside_others();
     let filter = place.compile("docker", "docker", &[]);
-    for (name, arguments) in [("gate", &[][..]), ("forks", &["24"])] {
+    for (name, arguments) in [("gate", &[][..]), ("forks", &["16"])] {
         let program = place.c_program(name, arguments);
         let unlimited = place.run(&program).expect_success(name);
         let report = place.path("report.json");

@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, MIB = 1 << 20, NEED = 32 * MIB };
+enum { PAGE = 4096, MIB = 1 << 20, NEED = 20 * MIB };
 
 static void die(const char *what)
 {

@@ -55,5 +55,5 @@ fn mappings_left_to_the_kernel_have_the_same_contents() {
 #[test]
 fn numpy_reads_a_mapped_file() {
     let place = Place::beside_others();
-    compare(&place, "mapped.py", Limits::of(64 * MIB), &python("mapped.py", &["file", "256"]));
+    compare(&place, "mapped.py", Limits::of(64 * MIB), &python("mapped.py", &["file", "144"]));
 }

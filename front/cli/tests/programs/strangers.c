@@ -45,7 +45,7 @@ static void opened(void)
 	printf("opened %d\n", large[0]);
 }
 
-enum { BLOCKS = 40000, THREADS = 4 };
+enum { BLOCKS = 24000, THREADS = 4 };
 static unsigned char *blocks[BLOCKS];
 static size_t sizes[BLOCKS];
 
