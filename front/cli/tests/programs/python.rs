@@ -20,17 +20,17 @@ fn compare(script: &str, arguments: &[&str]) {
 
 #[test]
 fn bytes_with_threads() {
-    compare("big_bytes.py", &["threads", "48"]);
+    compare("big_bytes.py", &["threads", "32"]);
 }
 
 #[test]
 fn bytes_with_multiprocessing() {
-    compare("big_bytes.py", &["fork", "48"]);
+    compare("big_bytes.py", &["fork", "32"]);
 }
 
 #[test]
 fn bytes_with_subprocesses() {
-    compare("big_bytes.py", &["subprocess", "48"]);
+    compare("big_bytes.py", &["subprocess", "32"]);
 }
 
 #[test]
@@ -47,15 +47,15 @@ fn bytes_with_multiprocessing_compressed() {
 
 #[test]
 fn numpy_sorts() {
-    compare("arrays.py", &["sort", "160"]);
+    compare("arrays.py", &["sort", "112"]);
 }
 
 #[test]
 fn numpy_reduces() {
-    compare("arrays.py", &["reduce", "160"]);
+    compare("arrays.py", &["reduce", "112"]);
 }
 
 #[test]
 fn numpy_multiplies_matrices() {
-    compare("arrays.py", &["product", "160"]);
+    compare("arrays.py", &["product", "112"]);
 }

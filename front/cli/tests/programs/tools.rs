@@ -7,7 +7,7 @@ use crate::run::Program;
 const MIB: u64 = 1 << 20;
 const TEXT_BYTES: u64 = 48 * MIB;
 /// Input size of xz and zstd.
-const DATA_BYTES: u64 = 24_000_000;
+const DATA_BYTES: u64 = 48_000_000;
 
 /// Sorts in memory: the buffer is larger than the text.
 fn sort(place: &Place) -> Program {
