@@ -159,7 +159,7 @@ fn an_invalid_free_ends_the_program() {
 /// Small objects only: tens of thousands of strings in a hash, also read by a forked child.
 #[test]
 fn perl_hashes() {
-    let script = "my %h; $h{$_} = \"x$_\" x 3 for 1..40000; sub sum { my $s = 0; \
+    let script = "my %h; $h{$_} = \"x$_\" x 3 for 1..80000; sub sum { my $s = 0; \
                   $s += length $h{$_} for sort keys %h; $s } print sum(), \"\\n\"; \
                   my $child = fork(); if (!$child) { delete $h{$_} for 1..1000; \
                   print sum(), \"\\n\"; exit 0 } waitpid $child, 0; print \"$? \", sum(), \"\\n\";";
