@@ -109,7 +109,6 @@ fn random_name() -> String {
 /// Refuses sizes that the file system or the process's limit cannot hold, so that the run fails at
 /// its start. Others may still fill the file system later.
 fn check_size(file: &File, size: Bytes) -> Result<(), Reason> {
-    // Extending a file beyond the limit would also raise SIGXFSZ.
     let limit = file_size_limit();
     if size > limit {
         return Err(Reason::FileSizeLimit { limit });
@@ -120,7 +119,9 @@ fn check_size(file: &File, size: Bytes) -> Result<(), Reason> {
     }
 }
 
-fn file_size_limit() -> Bytes {
+/// The largest file that this process may write (RLIMIT_FSIZE). Beyond it the kernel also raises
+/// SIGXFSZ.
+pub fn file_size_limit() -> Bytes {
     Bytes(getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX))
 }
 

@@ -78,6 +78,7 @@ mod zram;
 pub use area::Area;
 pub use arena::Arena;
 pub use compression::Compression;
+pub use create::file_size_limit;
 pub use device::{Device, Offer};
 pub use error::{OpenError, Reason, TlsFault};
 pub use existing::{FileError, open_file};

@@ -158,17 +158,8 @@ mod tests {
     fn a_process_has_another_number_in_a_namespace_of_its_own() {
         let own = std::process::id().cast_signed();
         assert_eq!((innermost(own), innermost(i32::MAX)), (own, i32::MAX));
-        let mut namespace = Command::new("unshare");
-        namespace.args([
-            "--user",
-            "--map-root-user",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "sleep",
-            "30",
-        ]);
-        let mut unshare = namespace.spawn().expect("util-linux");
+        let namespace = "--user --map-root-user --pid --fork --kill-child sleep 30".split(' ');
+        let mut unshare = Command::new("unshare").args(namespace).spawn().expect("util-linux");
         let children = format!("/proc/{0}/task/{0}/children", unshare.id());
         let child = || std::fs::read_to_string(&children).ok()?.trim().parse().ok();
         let until = Instant::now() + Duration::from_secs(10);

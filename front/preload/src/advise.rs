@@ -5,6 +5,7 @@ use crate::process::{self, Process};
 use crate::regions::Use;
 use crate::spans::{Holder, Named, Span, fail, kernel, returned};
 use highwater_mm::{CollapseError, Range};
+use highwater_os::helper::number_in_proc;
 use highwater_os::sys::{Advice, MADV_DONTNEED_LOCKED};
 use highwater_units::{PAGE_SIZE, Vpn};
 use libc::{c_int, c_uchar, c_uint, c_void, size_t, ssize_t};
@@ -74,10 +75,8 @@ unsafe extern "C" fn process_madvise(
 /// Whether a descriptor is that of this process. Both numbers are those of the PID namespace that
 /// /proc shows, which may be another one than the process's.
 fn is_of_this_process(pidfd: c_int) -> bool {
-    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{pidfd}")).unwrap_or_default();
-    let pid = about.lines().find_map(|line| line.strip_prefix("Pid:"));
     let own = std::fs::read_link("/proc/self").unwrap_or_default();
-    pid.is_some_and(|pid| Path::new(pid.trim()) == own)
+    own == Path::new(&number_in_proc(pidfd).to_string())
 }
 
 /// posix_madvise(3). POSIX_MADV_DONTNEED does nothing: it must not drop contents.

@@ -18,12 +18,12 @@
 
 use crate::swap_dir::free_in;
 use crate::{MallocStats, Parts};
-use highwater_devices::map_own;
+use highwater_devices::{file_size_limit, map_own};
 use highwater_mm::stats::{Counter, Snapshot};
+use highwater_units::Bytes;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::process::{Resource, getrlimit};
 use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::fs::File;
@@ -118,8 +118,7 @@ impl StatsFile {
         if rustix::fs::fstatfs(&fd).is_ok_and(|status| free_in(&status).0 < ROOM * bytes) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        // Beyond the limit the kernel ends the program by SIGXFSZ.
-        if getrlimit(Resource::Fsize).current.is_some_and(|most| most < bytes) {
+        if file_size_limit() < Bytes(bytes) {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         // Allocated now, so that a full file system is an error here and not a later SIGBUS.

@@ -47,6 +47,13 @@ impl World {
         pages.take_while(write).count()
     }
 
+    fn discard_every_other(&self, pages: ops::Range<u64>) {
+        for page in pages.step_by(2) {
+            let one = Range { first: Vpn(page), end: Vpn(page + 1) };
+            self.manager.discard(self.space, one);
+        }
+    }
+
     fn expect(&self, pages: ops::Range<u64>) {
         for page in pages {
             let found = Pins.load(&self.manager, self.space, Vpn(page), 0);
@@ -102,10 +109,7 @@ fn pages_that_are_turned_away_at_their_slots_go_to_others() {
         let world = world("busy slots", vec![bounded(SLOTS, latency, &room)]);
         // Pages are everywhere, and every other one is freed.
         assert_eq!(world.write(0..1500), 1500);
-        for page in (0..1500).step_by(2) {
-            let one = Range { first: Vpn(page), end: Vpn(page + 1) };
-            world.manager.discard(world.space, one);
-        }
+        world.discard_every_other(0..1500);
         room.busy.store(true, Relaxed);
         assert_eq!(world.write(1500..3000), 1500);
         let away = room.refused.load(Relaxed);
@@ -125,9 +129,7 @@ fn pages_whose_writes_fail_at_some_places_go_to_others() {
     let room = Room::of(SLOTS as usize);
     let world = world("worn", vec![bounded(SLOTS, Asynchronous, &room)]);
     assert_eq!(world.write(0..1500), 1500);
-    for page in (0..1500).step_by(2) {
-        world.manager.discard(world.space, Range { first: Vpn(page), end: Vpn(page + 1) });
-    }
+    world.discard_every_other(0..1500);
     room.worn.store(true, Relaxed);
     assert_eq!(world.write(1500..3000), 1500);
     let failed = room.refusals.load(Relaxed);

@@ -98,7 +98,7 @@ impl Standing {
     }
 
     /// Whether the last pages were turned away at their slots; others may be taken.
-    pub(super) fn is_busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         self.busy.load(Relaxed)
     }
 

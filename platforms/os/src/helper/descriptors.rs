@@ -81,7 +81,7 @@ pub(super) fn pidfd_open(pid: i32) -> RawFd {
 /// The number that /proc has for the process of a pidfd: it may be mounted for another PID
 /// namespace, where the process's own number is a stranger's. 0: /proc does not show the process.
 /// Does not allocate.
-pub(super) fn number_in_proc(pidfd: RawFd) -> i32 {
+pub fn number_in_proc(pidfd: RawFd) -> i32 {
     let (mut path, mut about) = ([0; 48], [0; 512]);
     if write!(&mut path[..], "/proc/self/fdinfo/{pidfd}\0").is_err() {
         return 0;

@@ -25,7 +25,7 @@ mod descriptors;
 mod tls;
 
 use clone::{Block, Ended, Task, flags};
-pub use descriptors::{descriptor_of, identity_of, lift, renumber};
+pub use descriptors::{descriptor_of, identity_of, lift, number_in_proc, renumber};
 use std::cell::Cell;
 use std::io::{self, Write};
 use std::os::fd::RawFd;
@@ -159,7 +159,7 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     descriptors::raise_limit();
     // Only now: the program may be at its limit of descriptors.
     start.program.pidfd = lift(descriptors::pidfd_open(start.program.pid), start.above);
-    start.program.in_proc = descriptors::number_in_proc(start.program.pidfd);
+    start.program.in_proc = number_in_proc(start.program.pidfd);
     let block = start.helper.take().expect("cloned once");
     let task = Task { entry: helper::<F>, argument };
     // SAFETY: as for the guardian; the block is leaked.
