@@ -1,6 +1,7 @@
 //! Calls that change mappings, by number: Firefox's malloc makes them by syscall(2), and so do
 //! programs that define mmap themselves, as with tcmalloc.
 
+use crate::lock::{self, lock_memory};
 use crate::mapping::{self, map_memory, unmap_memory};
 use crate::protect::protect_memory;
 use crate::remap::{self, remap_memory};
@@ -12,6 +13,7 @@ pub(crate) fn function_for(number: c_long) -> Option<usize> {
         libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mremap | libc::SYS_mprotect => {
             Some(change as *const () as usize)
         }
+        libc::SYS_mlock | libc::SYS_mlock2 => Some(lock as *const () as usize),
         _ => None,
     }
 }
@@ -38,4 +40,9 @@ extern "C" fn change(
             remap_memory(call) as isize
         }
     }
+}
+
+/// syscall(2), for mlock and mlock2.
+extern "C" fn lock(number: c_long, address: usize, len: usize, flags: usize) -> isize {
+    lock_memory(lock::Call { number, flags }, address, len) as isize
 }

@@ -60,10 +60,15 @@ impl Dump {
 
     /// Undoes the program's exclusions for pages that go out of use.
     pub(crate) fn forget(&self, range: Range) {
-        if self.leaves_out.load(Relaxed) {
+        if self.leaves_out() {
             self.include(range);
             self.advise(range, Advice::LinuxDoDump);
         }
+    }
+
+    /// Whether the program has excluded pages.
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.leaves_out.load(Relaxed)
     }
 
     fn advise(&self, range: Range, advice: Advice) {

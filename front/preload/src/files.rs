@@ -225,7 +225,8 @@ impl Process {
         }
         let is_file = |region: &Region| match region.used_as {
             Use::File(space) => Some((space, *region)),
-            Use::Mapping | Use::Block | Use::Objects | Use::Foreign | Use::Changing => None,
+            Use::Mapping | Use::Block | Use::Objects => None,
+            Use::Foreign | Use::Locked | Use::Changing => None,
         };
         let blocked = Blocked::now();
         self.regions(&blocked).within(range).iter().filter_map(is_file).collect()

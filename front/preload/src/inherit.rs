@@ -40,6 +40,17 @@ impl Inheritance {
     }
 }
 
+impl Inheritance {
+    /// The advice of madvise(2) by which pages get into this state.
+    pub(crate) fn advice(self) -> &'static [libc::c_int] {
+        match self {
+            Inheritance::Absent => &[libc::MADV_DONTFORK],
+            Inheritance::Zeros => &[libc::MADV_WIPEONFORK],
+            Inheritance::AbsentZeros => &[libc::MADV_DONTFORK, libc::MADV_WIPEONFORK],
+        }
+    }
+}
+
 /// The advice by page range: first page -> (page after the last, state). Other pages are copied.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inherited(BTreeMap<u64, (u64, Inheritance)>);
@@ -81,7 +92,8 @@ impl Inherited {
         self.within(Range { first: Vpn(0), end: Vpn(u64::MAX) })
     }
 
-    fn within(&self, range: Range) -> Vec<(Range, Inheritance)> {
+    /// The parts of a range with advice, in ascending order.
+    pub(crate) fn within(&self, range: Range) -> Vec<(Range, Inheritance)> {
         let (from, to) = (range.first.0, range.end.0);
         let overlapping = self.0.range(..to).rev().take_while(|(_, (end, _))| *end > from);
         let part = |(first, (end, what)): (&u64, &(u64, Inheritance))| {

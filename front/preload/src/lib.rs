@@ -64,6 +64,7 @@ mod later;
 mod limits;
 mod lines;
 mod loading;
+mod lock;
 mod malloc;
 mod mapped;
 mod mapping;

@@ -140,7 +140,7 @@ impl Process {
         let Range { first, end } = region.range;
         match region.used_as {
             Use::Mapping | Use::Block | Use::Objects => {}
-            Use::File(_) | Use::Foreign | Use::Changing => return None,
+            Use::File(_) | Use::Foreign | Use::Locked | Use::Changing => return None,
         }
         self.manager.platform().protected(SPACE, first, end).is_empty().then_some(region.range)
     }

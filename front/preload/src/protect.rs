@@ -1,13 +1,12 @@
-//! mprotect, and mlock with its relatives.
+//! mprotect and pkey_mprotect.
 
 use crate::code;
-use crate::process::{self, Process, SPACE};
+use crate::process::{Process, SPACE};
 use crate::regions::Use;
 use crate::signals::Blocked;
 use crate::spans::{Holder, Named, Span, fail, kernel, returned};
-use crate::start;
 use highwater_mm::Range;
-use libc::{c_int, c_long, c_void, size_t};
+use libc::{c_int, c_void, size_t};
 
 /// PROT_SEM, which Linux accepts and ignores.
 const PROT_SEM: c_int = 8;
@@ -107,44 +106,5 @@ fn file_access(process: &Process, range: Range, used_as: Use, access: c_int) -> 
             process.hand_over(range);
             access
         }
-    }
-}
-
-/// mlock(2): paged memory cannot be locked.
-///
-/// # Safety
-/// As for the system call.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn mlock(address: *const c_void, len: size_t) -> c_int {
-    lock(libc::SYS_mlock, address, len, 0)
-}
-
-/// mlock2(2).
-///
-/// # Safety
-/// As for the system call.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn mlock2(address: *const c_void, len: size_t, flags: libc::c_uint) -> c_int {
-    lock(libc::SYS_mlock2, address, len, flags)
-}
-
-fn lock(call: c_long, address: *const c_void, len: size_t, flags: libc::c_uint) -> c_int {
-    match process::holding(address as usize) {
-        Some(_) => fail(libc::ENOMEM),
-        // SAFETY: the program's own mapping, at its request.
-        None => unsafe { libc::syscall(call, address, len, flags) as c_int },
-    }
-}
-
-/// mlockall(2), refused because it would touch every page of the range.
-///
-/// # Safety
-/// As for the system call.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    match start::get() {
-        Some(_) => fail(libc::ENOMEM),
-        // SAFETY: at the program's request.
-        None => unsafe { libc::syscall(libc::SYS_mlockall, flags) as c_int },
     }
 }

@@ -75,6 +75,8 @@ pub(crate) enum Over {
     Anything,
     /// No pages.
     Nothing,
+    /// Mappings that are paged, and nothing else.
+    Mappings,
 }
 
 /// Pages that are changing, and what is needed to end the change.
@@ -189,7 +191,7 @@ impl Process {
     fn empty(&self, region: &Region) -> bool {
         let Range { first, end } = region.range;
         match region.used_as {
-            Use::Foreign => {
+            Use::Foreign | Use::Locked => {
                 self.regain(region.range);
                 true
             }
@@ -228,11 +230,11 @@ impl Process {
         self.reporter.note_demand();
         self.in_helper(|| {
             for region in &changing.before {
-                match (region.used_as, used_as) {
+                match (region.used_as.is_kernels(), used_as.is_kernels()) {
                     // The kernel's MAP_FIXED replaces its own mapping.
-                    (Use::Foreign, Use::Foreign) => {}
-                    (Use::Foreign, _) => self.regain(region.range),
-                    _ => self.manager.discard(SPACE, region.range),
+                    (true, true) => {}
+                    (true, false) => self.regain(region.range),
+                    (false, _) => self.manager.discard(SPACE, region.range),
                 }
             }
             self.dump.forget(range);
@@ -245,6 +247,31 @@ impl Process {
         done
     }
 
+    /// Hands paged mappings over to the kernel, atomically for other threads: contents, and advice
+    /// about forks, move to pages that read as zeros, and `act` maps something over the range. If
+    /// it fails, all moves back. `None`: there are other pages.
+    pub(crate) fn supplant<E>(
+        &self,
+        range: Range,
+        aside: Range,
+        used_as: Use,
+        act: impl FnOnce() -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let change = self.change();
+        // Before the change, which forgets it.
+        self.regions_mut(&change.blocked).inherited.carry(range, aside.first);
+        let changing = self.begin_change(&change, range, Over::Mappings)?;
+        self.reporter.note_demand();
+        self.shift(range, aside.first);
+        let done = act();
+        if done.is_err() {
+            self.shift(aside, range.first);
+        }
+        let kept = if done.is_ok() { used_as } else { Use::Mapping };
+        self.end_change(&change, &changing, Some(kept));
+        Some(done)
+    }
+
     /// Marks a whole range as changing; waits for other threads' changes there.
     fn begin_change(&self, change: &Change<'_>, range: Range, over: Over) -> Option<Changing> {
         let mut attempt = 0;
@@ -255,6 +282,9 @@ impl Process {
                 let taken =
                     regions.take_at(range.first, range.end.0 - range.first.0, Use::Changing);
                 return taken.then(|| Changing { range, before: Vec::new(), awaited });
+            }
+            if over == Over::Mappings && !regions.is_mapped(range) && !regions.is_changing(range) {
+                return None;
             }
             if let Some(before) = regions.replace(range) {
                 regions.inherited.forget(range);

@@ -30,8 +30,17 @@ pub(crate) enum Use {
     File(SpaceId),
     /// A mapping of the kernel's, which the program made with MAP_FIXED.
     Foreign,
+    /// A mapping of the kernel's, whose pages the program has locked (mlock).
+    Locked,
     /// A thread is unmapping it, or mapping something over it.
     Changing,
+}
+
+impl Use {
+    /// Whether the kernel serves the pages.
+    pub(crate) fn is_kernels(self) -> bool {
+        matches!(self, Use::Foreign | Use::Locked)
+    }
 }
 
 /// A region in use.
@@ -107,6 +116,12 @@ impl Regions {
         requested.map(|(first, (end, _))| end - first).sum()
     }
 
+    /// Number of pages that the program has locked.
+    pub(crate) fn locked_pages(&self) -> u64 {
+        let locked = self.used.iter().filter(|(_, (_, used_as))| *used_as == Use::Locked);
+        locked.map(|(first, (end, _))| end - first).sum()
+    }
+
     /// Number of blocks of malloc, and of their pages.
     pub(crate) fn blocks(&self) -> (u64, u64) {
         let blocks = self.used.iter().filter(|(_, (_, used_as))| *used_as == Use::Block);
@@ -126,7 +141,7 @@ impl Regions {
 
     /// The parts of pages 0 to `end` that are not the kernel's, as (first, after the last).
     pub(crate) fn own_parts(&self, end: Vpn) -> Vec<(Vpn, Vpn)> {
-        let foreign = self.used.iter().filter(|(_, (_, used_as))| *used_as == Use::Foreign);
+        let foreign = self.used.iter().filter(|(_, (_, used_as))| used_as.is_kernels());
         let borders = foreign.map(|(first, (after, _))| (Vpn(*first), Vpn(*after)));
         let mut from = Vpn(0);
         let parts = borders
@@ -139,7 +154,7 @@ impl Regions {
     pub(crate) fn covers(&self, range: Range) -> bool {
         let paged = |region: &Region| match region.used_as {
             Use::Mapping | Use::Block | Use::Objects => true,
-            Use::File(_) | Use::Foreign | Use::Changing => false,
+            Use::File(_) | Use::Foreign | Use::Locked | Use::Changing => false,
         };
         let within = |region: Region| {
             region.range.end.0.min(range.end.0) - region.range.first.0.max(range.first.0)
@@ -165,6 +180,12 @@ impl Regions {
         true
     }
 
+    /// Whether all pages of a range are in mappings of the program that are paged.
+    pub(crate) fn is_mapped(&self, range: Range) -> bool {
+        let regions = self.within(range);
+        self.covers(range) && regions.iter().all(|region| region.used_as == Use::Mapping)
+    }
+
     /// Begins to unmap a range: marks its parts in use as changing, and returns them as they were.
     /// Parts that another thread is changing are left to it.
     pub(crate) fn leave(&mut self, range: Range) -> Vec<Region> {
@@ -182,13 +203,18 @@ impl Regions {
     /// Begins to map over a range: marks all of it as one changing region, and returns the parts
     /// that were in use. `None`: another thread is changing a part.
     pub(crate) fn replace(&mut self, range: Range) -> Option<Vec<Region>> {
-        if self.within(range).iter().any(|region| region.used_as == Use::Changing) {
+        if self.is_changing(range) {
             return None;
         }
         let replaced = self.release(range);
         let taken = self.take_at(range.first, range.end.0 - range.first.0, Use::Changing);
         debug_assert!(taken, "just released");
         Some(replaced)
+    }
+
+    /// Whether a thread is changing a part of a range.
+    pub(crate) fn is_changing(&self, range: Range) -> bool {
+        self.within(range).iter().any(|region| region.used_as == Use::Changing)
     }
 
     /// Ends the change of a region, which is in use from now on.

@@ -13,10 +13,12 @@ fn check(regions: &Regions, model: &[Option<Use>]) {
     }
     let used = model.iter().filter(|page| page.is_some()).count() as u64;
     assert_eq!(regions.free.check() + used, PAGES);
-    let is_own = |vpn: &u64| model[*vpn as usize] != Some(Use::Foreign);
+    let is_own = |vpn: &u64| !model[*vpn as usize].is_some_and(Use::is_kernels);
     let parts = regions.own_parts(Vpn(PAGES));
     let own: Vec<u64> = parts.iter().flat_map(|(first, end)| first.0..end.0).collect();
     assert_eq!(own, (0..PAGES).filter(is_own).collect::<Vec<_>>());
+    let locked = model.iter().filter(|page| **page == Some(Use::Locked)).count() as u64;
+    assert_eq!(regions.locked_pages(), locked);
 }
 
 fn replace(regions: &mut Regions, model: &mut [Option<Use>], range: Range, used_as: Use) {
@@ -44,6 +46,7 @@ fn change(regions: &mut Regions, model: &mut [Option<Use>], range: Range, used_a
     assert_eq!((range.first.0..range.end.0).filter(inside).count(), expected);
     let paged = |mark: &Option<Use>| matches!(mark, Some(Use::Mapping | Use::Block));
     assert_eq!(regions.covers(range), marks.iter().all(paged));
+    assert_eq!(regions.is_mapped(range), marks.iter().all(|mark| *mark == Some(Use::Mapping)));
     if expected == marks.len() && !marks.contains(&Some(Use::Changing)) {
         regions.change(range, used_as);
         marks.fill(Some(used_as));
@@ -70,7 +73,8 @@ fn random_operations_match_a_mark_per_page() {
         let mut regions = Regions::new(PAGES);
         let mut model = vec![None; PAGES as usize];
         for _ in 0..400 {
-            let used_as = [Use::Mapping, Use::Block, Use::Foreign][random.below(3) as usize];
+            let uses = [Use::Mapping, Use::Block, Use::Foreign, Use::Locked];
+            let used_as = uses[random.below(uses.len() as u64) as usize];
             let (at, pages) = (random.below(PAGES), 1 + random.below(20));
             match random.below(7) {
                 5 | 6 if at + pages <= PAGES => {

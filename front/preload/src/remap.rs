@@ -262,8 +262,8 @@ fn fill(process: &Process, old: Range, copy: *mut u8, len: usize) -> Result<(), 
     })
 }
 
-/// Copies pages that have contents.
-fn copy_present(process: &Process, kept: Range, copy: *mut u8) {
+/// Copies pages that have contents. Signals may be blocked.
+pub(crate) fn copy_present(process: &Process, kept: Range, copy: *mut u8) {
     for vpn in process.manager.used_pages(SPACE, kept) {
         let to = copy.wrapping_add((vpn.0 - kept.first.0) as usize * PAGE_SIZE);
         // SAFETY: a page of the program that can be read now, and one of the new mapping.

@@ -248,7 +248,7 @@ impl Owner for Program {
                 Some(Part { space, vpn: Vpn(vpn.0 - first.0), within })
             }
             // Not paged, or about to change owner.
-            Use::Foreign | Use::Changing => None,
+            Use::Foreign | Use::Locked | Use::Changing => None,
         }
     }
 
@@ -279,7 +279,7 @@ impl Owner for Program {
 
     fn is_foreign(&self, _: SpaceId, vpn: Vpn) -> bool {
         let region = read(&self.regions).find(vpn);
-        region.is_some_and(|region| region.used_as == Use::Foreign)
+        region.is_some_and(|region| region.used_as.is_kernels())
     }
 
     /// Refuses access to a page in no region: it becomes a SIGSEGV.

@@ -176,7 +176,7 @@ fn cut(pages: Range, regions: &[Region]) -> Vec<(Range, Holder)> {
         }
         let range = Range { first, end };
         let holder = match region.used_as {
-            Use::Foreign => Holder::Kernel,
+            Use::Foreign | Use::Locked => Holder::Kernel,
             Use::Changing => Holder::Unused,
             used_as => Holder::Served(range, used_as),
         };

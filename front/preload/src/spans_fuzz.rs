@@ -10,7 +10,7 @@ const PAGES: u64 = 60;
 fn holder_of(vpn: Vpn, used_as: Option<Use>) -> Holder {
     match used_as {
         None | Some(Use::Changing) => Holder::Unused,
-        Some(Use::Foreign) => Holder::Kernel,
+        Some(Use::Foreign | Use::Locked) => Holder::Kernel,
         Some(used_as) => Holder::Served(Range { first: vpn, end: vpn.offset(1) }, used_as),
     }
 }
@@ -20,7 +20,8 @@ fn parts_cover_the_range_and_agree_with_every_page() {
     for seed in 0..200 {
         let mut random = Prng::new(seed);
         let mut regions = Regions::new(PAGES);
-        let uses = [Use::Mapping, Use::Block, Use::Objects, Use::Foreign, Use::Changing];
+        let uses =
+            [Use::Mapping, Use::Block, Use::Objects, Use::Foreign, Use::Locked, Use::Changing];
         for _ in 0..random.below(12) {
             let (at, pages) = (Vpn(random.below(PAGES)), 1 + random.below(9));
             let used_as = uses[random.below(uses.len() as u64) as usize];

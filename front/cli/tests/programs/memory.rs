@@ -34,6 +34,31 @@ fn memory_calls_keep_contents_when_copied() {
     place.compare_with("mixed, copied", &unlimited, &limits, &program);
 }
 
+/// libgcrypt said "using insecure memory": mlock of paged memory failed. Stores by other threads,
+/// protections and advice about forks stay as they are while pages are locked.
+#[test]
+fn locked_pages_stay_in_memory() {
+    let place = Place::beside_others();
+    let program = place.c_program("locked", &["16"]);
+    let unlimited = place.run(&program).expect_success("locked");
+    for mode in Mode::ALL {
+        let limits = Limits { mode: Some(mode), ..Limits::of(6 * MIB) };
+        let report = place.compare_output("locked", &unlimited, &limits, &program);
+        report.expect_swapping();
+    }
+}
+
+/// What a program locks takes a small part of the budget at most.
+#[test]
+fn a_budget_is_not_locked() {
+    let place = Place::beside_others();
+    let program = place.c_program("locked", &["more", "6"]);
+    for (memory, expected) in [(64 * MIB, "locked\n"), (8 * MIB, "Cannot allocate memory\n")] {
+        let run = place.run_within(&Limits::of(memory), &program).expect_success("more");
+        assert_eq!(run.text(), expected);
+    }
+}
+
 /// The pages that pointers name are read before their use, one step ahead of the program: far fewer
 /// accesses wait for the disk than with a fault for each page.
 #[test]

@@ -55,7 +55,9 @@ fn is_plain(first: usize, end: usize) -> bool {
 fn is_in_use(page: usize, access: Access) -> bool {
     process::holding(page).is_some_and(|process| {
         match (process.use_of(process.page(page)), access) {
-            (None | Some(Use::Foreign), _) | (Some(Use::File(_)), Access::Write) => false,
+            (None | Some(Use::Foreign | Use::Locked), _) | (Some(Use::File(_)), Access::Write) => {
+                false
+            }
             (Some(Use::File(_)), Access::Read) => true,
             (Some(Use::Mapping | Use::Block | Use::Objects | Use::Changing), _) => true,
         }
