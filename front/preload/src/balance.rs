@@ -13,7 +13,7 @@
 use crate::process::Process;
 use crate::program::program;
 use crate::tier_windows::TierWindows;
-use crate::{sharing, swap_set};
+use crate::{bring, sharing, swap_set};
 use highwater_mm::Manager;
 use highwater_mm::config::Tunables;
 use highwater_os::{process_cpu_time, spawn, sys};
@@ -104,6 +104,7 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
         tuning = tune(manager, tuning, share.tuning());
         swap_set::follow_changes(process, share);
         compact_if_asked(process, share);
+        bring::answer_requests(process, share);
         share.set_activity(times.update(manager, ran()));
         match share.aim(manager.spare().into(), misses.update(manager)) {
             // One that grows takes memory besides its pages, too, and shared pages part.

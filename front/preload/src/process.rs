@@ -5,6 +5,7 @@
 
 use crate::calls::Calls;
 use crate::changes::Changes;
+use crate::cpu_lock::CpuLock;
 use crate::dump::Dump;
 use crate::hints::Hints;
 use crate::later;
@@ -17,6 +18,7 @@ use crate::swap_room;
 use highwater_mm::Asked;
 use highwater_mm::stats::Counter;
 use highwater_mm::{Manager, Range, Unadopted};
+use highwater_serve::Owner;
 use highwater_session::{Settings, Share};
 use highwater_uffd::Uffd;
 use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
@@ -71,6 +73,12 @@ pub(crate) struct Process {
     pub(crate) follows_swap: AtomicBool,
     /// Whether a thread compacts memory, as the user asked.
     pub(crate) compacts: AtomicBool,
+    /// Whether a thread brings pages into memory that other processes ask for.
+    pub(crate) brings: AtomicBool,
+    /// Read by faults under way.
+    pub(crate) faults: Arc<CpuLock>,
+    /// Knows what lies where in the range.
+    pub(crate) owner: Arc<dyn Owner>,
     /// Whether pages may be shared with a parent or a child.
     pub(crate) shares: AtomicBool,
     /// Pages that are shared with a parent and have no frames yet.

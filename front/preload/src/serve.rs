@@ -3,6 +3,7 @@
 use crate::balance::Memory;
 use crate::calls::Calls;
 use crate::changes::Changes;
+use crate::cpu_lock::CpuLock;
 use crate::dump::Dump;
 use crate::end::{end, kill_program, say};
 use crate::hints::Hints;
@@ -16,6 +17,7 @@ use crate::{dump, gate, heap, malloc, ranges, swap_room, swap_set};
 use highwater_devices::Device;
 use highwater_mm::{Config, FaultError, Manager, Range, Unadopted};
 use highwater_os::helper::Program as Served;
+use highwater_platform::Cpu;
 use highwater_serve::{Cause, Owner, Part};
 use highwater_session::{
     Borrowed, FaultThreads, Forked, LargePages, MapFiles, Mapping as Wanted, Settings, SystemCalls,
@@ -96,19 +98,18 @@ impl Process {
         manager.add_space(pages).map_err(|error| error.to_string())?;
         let unadopted = Mutex::new(Some(fill(&manager)));
         let base = manager.platform().address(SPACE, Vpn(0)) as u64;
+        let dump = Arc::new(dump_of(&manager, &regions, pages));
         let regions = Arc::new(RwLock::new(regions));
+        let faults = Arc::new(CpuLock::new(manager.platform().cpus()));
         let files = Arc::new(Files::new(settings.map_files, program.in_proc));
-        let parts = read(&regions).own_parts(Vpn(pages));
-        let dump = Arc::new(Dump::new(base, pages, &parts));
-        let (stage, stage_len) = manager.platform().stage_range();
-        dump::leave_out(stage, stage_len);
         let owner = Arc::new(Program {
             regions: regions.clone(),
             files: files.clone(),
             manager: manager.clone(),
             dump: dump.clone(),
+            faults: faults.clone(),
         });
-        let serving = Serving::start(delivery, &manager, SPACE, owner);
+        let serving = Serving::start(delivery, &manager, SPACE, owner.clone());
         let serving = serving.map_err(|error| format!("no thread to serve faults: {error}"))?;
         let range = (base, base + pages * PAGE_SIZE as u64);
         let (share, in_proc) = (memory.share.clone(), program.in_proc);
@@ -117,18 +118,16 @@ impl Process {
             // None before the process is served, and in a forked child until it is.
             running().and_then(heap::gather)
         });
-        let calls = Calls::new();
-        let (changes, hints) = (Changes::default(), Hints::default());
         Ok(Process {
             settings,
             manager,
             reporter,
-            calls,
+            calls: Calls::new(),
             base,
             pages,
             regions,
-            changes,
-            hints,
+            changes: Changes::default(),
+            hints: Hints::default(),
             dump,
             files,
             inherited,
@@ -136,6 +135,9 @@ impl Process {
             share: memory.share,
             follows_swap: AtomicBool::new(false),
             compacts: AtomicBool::new(false),
+            brings: AtomicBool::new(false),
+            faults,
+            owner,
             shares: AtomicBool::new(false),
             unadopted,
             _serving: serving,
@@ -153,6 +155,15 @@ impl Process {
             end_for(error, &self.manager);
         }
     }
+}
+
+/// The parts of the range that core files contain: none yet, and nothing of the manager's.
+fn dump_of(manager: &Manager<Uffd>, regions: &Regions, pages: u64) -> Dump {
+    let platform = manager.platform();
+    let (stage, stage_len) = platform.stage_range();
+    dump::leave_out(stage, stage_len);
+    let base = platform.address(SPACE, Vpn(0)) as u64;
+    Dump::new(base, pages, &regions.own_parts(Vpn(pages)))
 }
 
 fn config(settings: &Settings) -> Config {
@@ -212,6 +223,7 @@ struct Program {
     files: Arc<Files>,
     manager: Arc<Manager<Uffd>>,
     dump: Arc<Dump>,
+    faults: Arc<CpuLock>,
 }
 
 impl Program {
@@ -253,6 +265,7 @@ impl Owner for Program {
     }
 
     fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
+        let _fault = self.faults.read();
         loop {
             let Some(part) = self.find(space, vpn) else { return self.is_changing(vpn) };
             // A fault that began before its page became a file's must not end afterwards, with

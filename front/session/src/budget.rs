@@ -7,7 +7,7 @@
 //!                  | SwapList: the swap devices                                   swap_list.rs
 //! Entry:           owner: pid and image   granted   unpaged   spare   misses   short until
 //!                  activity   shared   common   taken   family   lent
-//!                  followed: the last change of the swap devices   compacted
+//!                  followed: the last change of the swap devices   compacted   request
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
 //! The limit is one on everything ([`Scope::Everything`]): memory that cannot be paged is measured,
@@ -28,7 +28,8 @@
 //! entries at short intervals, and keeps to its own: [`Share::aim`].
 //!
 //! Locking: none. The words are atomics in shared memory, `owner` is taken and released by
-//! compare-and-swap, and only the owner changes the rest of its entry, except `shared` and `taken`.
+//! compare-and-swap, and only the owner changes the rest of its entry, except `shared`, `taken` and
+//! `request`.
 
 use crate::arbitration::Claim;
 use crate::shared_pages::{pages_in, signed_pages_in};
@@ -48,10 +49,10 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 pub const BUDGET_FILE: &str = "budget";
 
 /// The most processes at a time.
-const ENTRIES: usize = 4096;
+pub(crate) const ENTRIES: usize = 4096;
 
 /// Identifies the layout of the file.
-const LAYOUT: u64 = 0x4857_6275_6467_0007;
+const LAYOUT: u64 = 0x4857_6275_6467_0008;
 
 /// The pages that a process may always have, whatever the others have: with less, watermarks and
 /// batches leave a manager that pages no room.
@@ -123,6 +124,10 @@ pub(crate) struct Entry {
     pub(crate) followed: AtomicU64,
     /// The last request to compact that it has carried out: a [`Compaction`].
     pub(crate) compacted: AtomicU64,
+    /// Pages that another process asks for: a [`crate::requests::Posted`]; 0: none.
+    pub(crate) request: AtomicU64,
+    /// Changes with each step of a request; processes sleep on it.
+    pub(crate) requests: AtomicU32,
 }
 
 /// How a process spent its time lately, in percent.
@@ -573,9 +578,9 @@ impl Entry {
     /// Releases an entry that nobody else uses.
     pub(crate) fn clear(&self) {
         let Entry { owner: _, granted, unpaged, spare, misses, short_until, activity, .. } = self;
-        let Entry { shared, common, taken, family, lent, followed, compacted, .. } = self;
+        let Entry { shared, common, taken, family, lent, followed, compacted, request, .. } = self;
         let words = [granted, unpaged, spare, misses, short_until, activity];
-        let others = [common, family, lent, followed, compacted];
+        let others = [common, family, lent, followed, compacted, request];
         words.into_iter().chain(others).for_each(|word| word.store(0, SeqCst));
         [shared, taken].into_iter().for_each(|word| word.store(0, SeqCst));
         self.owner.store(0, Release);

@@ -152,7 +152,11 @@ impl Budget {
 }
 
 impl Share {
-    fn entry(&self) -> &Entry {
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    pub(crate) fn entry(&self) -> &Entry {
         let entry = &self.budget.words().entries[self.index];
         if entry.owner.load(Acquire) == self.image.to_bits() { entry } else { &self.nobodys }
     }

@@ -48,6 +48,20 @@ fn locked_pages_stay_in_memory() {
     }
 }
 
+/// MPI printed errors and copied by other means: the kernel found pages of the other process
+/// missing.
+#[test]
+fn processes_read_and_write_each_others_pages() {
+    let place = Place::beside_others();
+    let program = place.c_program("peers", &["16"]);
+    let unlimited = place.run(&program).expect_success("peers");
+    for mode in [Mode::InThread, Mode::Copies] {
+        let limits = Limits { mode: Some(mode), ..Limits::of(12 * MIB) };
+        let report = place.compare_output("peers", &unlimited, &limits, &program);
+        report.expect_swapping();
+    }
+}
+
 /// What a program locks takes a small part of the budget at most.
 #[test]
 fn a_budget_is_not_locked() {

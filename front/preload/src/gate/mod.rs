@@ -33,6 +33,7 @@
 mod access;
 mod actions;
 mod bounce;
+mod buffer;
 mod bus;
 mod call_stack;
 mod calls;
@@ -50,6 +51,7 @@ mod make;
 mod mask;
 mod own_stack;
 mod page;
+mod peers;
 mod range;
 mod signals;
 mod special;

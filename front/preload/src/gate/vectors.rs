@@ -1,4 +1,4 @@
-//! Calls with an array of buffers: readv and writev, messages, process_vm_readv and its relatives.
+//! Calls with an array of buffers: readv and writev, messages; peers.rs has process_vm_readv.
 //!
 //! ```text
 //! iovec[] of the program --- Vectors: a copy of each paged buffer ---> iovec[] of ours --- call
@@ -8,28 +8,20 @@
 
 use super::access::{self, Access, accessible, copy_in, copy_out};
 use super::bounce::{Bounce, Keep};
+use super::buffer::{BUFFERS_MAX, Buffer};
 use super::copied::{Arguments, are_addresses};
 use super::page;
+use super::peers;
 use super::range::is_paged;
 use std::time::{Duration, Instant};
 
 /// The most bytes of one call.
 const LEN_MAX: usize = 1 << 30;
-/// The most buffers of a call.
-const BUFFERS_MAX: usize = libc::UIO_MAXIOV as usize;
 /// The longest name and control data of a message. The kernel sends less of the latter.
 const NAME_MAX: usize = 128;
 const CONTROL_MAX: usize = 1 << 20;
 
 const FAULT: isize = -(libc::EFAULT as isize);
-
-/// `struct iovec`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Buffer {
-    base: usize,
-    len: usize,
-}
 
 /// Whether the kernel reads buffers or writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +48,9 @@ pub(super) fn make(number: usize, arguments: Arguments) -> Option<isize> {
         libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => array(number, arguments, In),
         libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => array(number, arguments, Out),
         libc::SYS_vmsplice => array(number, arguments, of_pipe(arguments[0])),
-        libc::SYS_process_vm_readv => array(number, arguments, In),
-        libc::SYS_process_vm_writev => array(number, arguments, Out),
+        libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
+            Ok(peers::make(number, arguments))
+        }
         libc::SYS_sendmsg => message(number, arguments, Out),
         libc::SYS_recvmsg => message(number, arguments, In),
         libc::SYS_sendmmsg => Ok(send_all(arguments)),
@@ -224,25 +217,14 @@ impl Vectors {
 
 /// readv and its relatives: arguments 1 and 2 are an array and its length.
 fn array(number: usize, arguments: Arguments, direction: Direction) -> Result<isize, i32> {
-    let is_remote =
-        matches!(number as libc::c_long, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev);
-    let remote = if is_remote { arguments[4].min(BUFFERS_MAX) * size_of::<Buffer>() } else { 0 };
     let list = List::read(arguments[1], arguments[2])?;
-    if list.is_unpaged() && !(is_remote && is_paged(arguments[3])) {
+    if list.is_unpaged() {
         // SAFETY: the program's call, on memory that is not paged.
         return Ok(unsafe { page::call(number, arguments) });
     }
-    let mut vectors = Vectors::new(&list, remote, direction, Keep::of(number, &arguments))?;
+    let vectors = Vectors::new(&list, 0, direction, Keep::of(number, &arguments))?;
     let mut given = arguments;
     (given[1], given[2]) = (vectors.given as usize, vectors.count);
-    if remote > 0 {
-        let copy = vectors.bounce.take_for::<u8>(remote);
-        // SAFETY: a piece of that length.
-        if unsafe { copy_in(copy, arguments[3], remote) } < remote {
-            return Err(libc::EFAULT);
-        }
-        given[3] = copy as usize;
-    }
     // SAFETY: the program's call, with buffers of ours.
     let done = unsafe { page::call(number, given) };
     vectors.finish(done);

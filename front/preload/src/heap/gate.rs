@@ -1,8 +1,8 @@
 //! Keeps threads out of the slabs, and out of the C library's malloc and free, during a fork.
 //!
 //! ```text
-//! thread -- its CPU's part: RwLock   read, while it is at the slabs or in the C library's malloc
-//! fork ---- all parts                written, from before the fork to after it, in both processes
+//! thread -- CpuLock   read, while it is at the slabs or in the C library's malloc
+//! fork -----/         written, from before the fork to after it, in both processes
 //! ```
 //! The C library's fork waits for the locks of its malloc after all fork handlers, when pages are
 //! frozen already. Their holder would wait for such a page if a signal handler interrupted it. That
@@ -16,6 +16,7 @@
 //!
 //! Locking: before every lock of the heap. The manager's threads and the forking one pass freely.
 
+use crate::cpu_lock::CpuLock;
 use crate::errno::{errno, set_errno};
 use highwater_os::helper;
 use std::cell::Cell;
@@ -24,18 +25,11 @@ use std::sync::atomic::{AtomicPtr, Ordering::*, compiler_fence};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Null until the process is served: threads enter freely then.
-static GATE: AtomicPtr<Gate> = AtomicPtr::new(ptr::null_mut());
+static GATE: AtomicPtr<CpuLock> = AtomicPtr::new(ptr::null_mut());
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
-
-/// A lock with one cache line per CPU.
-struct Gate(Box<[Part]>);
-
-#[repr(align(128))]
-#[derive(Default)]
-struct Part(RwLock<()>);
 
 /// A thread inside. `None`: it passed freely, or a signal handler of a thread inside entered again.
 pub(crate) struct Inside(Option<RwLockReadGuard<'static, ()>>);
@@ -62,21 +56,20 @@ impl Drop for Closed {
 
 /// Makes the gate of a process that is served from now on.
 pub(crate) fn make(cpus: usize) {
-    let gate = Gate((0..cpus).map(|_| Part::default()).collect());
-    GATE.store(Box::leak(Box::new(gate)), Release);
+    GATE.store(Box::leak(Box::new(CpuLock::new(cpus))), Release);
 }
 
 /// In a forked child: makes another gate in place of one inside which threads may be that do not
 /// exist here.
 pub(super) fn abandon() {
     if let Some(gate) = gate() {
-        make(gate.0.len());
+        make(gate.cpus());
     }
 }
 
 #[inline]
-fn gate() -> Option<&'static Gate> {
-    // SAFETY: null, or a Gate that was leaked.
+fn gate() -> Option<&'static CpuLock> {
+    // SAFETY: null, or a lock that was leaked.
     unsafe { GATE.load(Acquire).as_ref() }
 }
 
@@ -94,19 +87,17 @@ pub(crate) fn enter() -> Inside {
             INSIDE.set(true);
             // Set first, so that a signal handler sees it whenever the part is locked.
             compiler_fence(SeqCst);
-            // SAFETY: a plain call. -1 if the system does not say it: then all share a part.
-            let cpu = unsafe { libc::sched_getcpu() } as usize;
-            let part = &gate.0[cpu % gate.0.len()];
-            Inside(Some(part.0.try_read().unwrap_or_else(|_| wait(part))))
+            let part = gate.part();
+            Inside(Some(part.try_read().unwrap_or_else(|_| wait(part))))
         }
     }
 }
 
 /// Enters once the fork has ended.
 #[cold]
-fn wait(part: &'static Part) -> RwLockReadGuard<'static, ()> {
+fn wait(part: &'static RwLock<()>) -> RwLockReadGuard<'static, ()> {
     let before = errno();
-    let guard = part.0.read().unwrap_or_else(PoisonError::into_inner);
+    let guard = part.read().unwrap_or_else(PoisonError::into_inner);
     set_errno(before);
     guard
 }
@@ -114,8 +105,7 @@ fn wait(part: &'static Part) -> RwLockReadGuard<'static, ()> {
 /// Waits until no thread is inside, and keeps all others out. This thread is not inside. `None`:
 /// there is no gate.
 pub(super) fn close() -> Option<Closed> {
-    let close = |part: &'static Part| part.0.write().unwrap_or_else(PoisonError::into_inner);
-    let closed = gate().map(|gate| Closed(gate.0.iter().map(close).collect()));
+    let closed = gate().map(|gate| Closed(gate.write()));
     INSIDE.set(closed.is_some());
     closed
 }

@@ -1,0 +1,209 @@
+//! Requests for pages of another process: it brings them into memory and keeps them there, because
+//! the kernel cannot when process_vm_readv(2) and its relative meet a page that is swapped out.
+//!
+//! ```text
+//! Entry::request   0 --- Share::request: pages, access, who asks ---> requested
+//!                  0 <-- Share::refuse ------------------------------/   |
+//!                  0 <-- drop of Held --- held <-- Share::hold ---------/
+//! Entry::requests  counts these steps: processes sleep on it
+//! ```
+//! A process that does not answer is not waited for long, and none keeps pages for one that has
+//! ended.
+//!
+//! Locking: none. Each step is a compare-and-swap of the word.
+
+use crate::budget::{Budget, ENTRIES, Entry, Reaped};
+use crate::share::Share;
+use crate::stats_file::Image;
+use highwater_mm::Access;
+use rustix::thread::futex;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::time::{Duration, Instant};
+
+/// The most pages of a request.
+pub const REQUEST_MAX: u64 = 64;
+
+/// How long a process may take for a step: it may have to wait for memory, and for a slow device.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Interval between looks whether it still lives.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Pages that another process wants to access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The number of the first page of the address space: its address, divided by the page size.
+    /// Less than 2^36.
+    pub first: u64,
+    /// Number of pages, up to [`REQUEST_MAX`].
+    pub count: u64,
+    /// How they are to be accessed.
+    pub access: Access,
+}
+
+/// A request, and the place of the entry of the process that makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// The pages.
+    pub request: Request,
+    by: usize,
+}
+
+/// In a request's word: its pages are held.
+const HELD: u64 = 1;
+const WRITE: u64 = 1 << 1;
+const COUNT_SHIFT: u32 = 2;
+const COUNT_BITS: u32 = 7;
+const BY_SHIFT: u32 = COUNT_SHIFT + COUNT_BITS;
+const BY_BITS: u32 = 12;
+const FIRST_SHIFT: u32 = BY_SHIFT + BY_BITS;
+const FIRST_BITS: u32 = 36;
+const _: () = assert!(ENTRIES <= 1 << BY_BITS && REQUEST_MAX < 1 << COUNT_BITS);
+
+impl Posted {
+    /// All in a word, which is not 0; `None`: no process has such pages.
+    fn to_bits(self) -> Option<u64> {
+        let Posted { request: Request { first, count, access }, by } = self;
+        let valid = (1..=REQUEST_MAX).contains(&count) && first < 1 << FIRST_BITS;
+        let access = if access == Access::Write { WRITE } else { 0 };
+        let word = first << FIRST_SHIFT | (by as u64) << BY_SHIFT | count << COUNT_SHIFT | access;
+        valid.then_some(word)
+    }
+
+    /// Another process may have written any word.
+    fn from_bits(bits: u64) -> Option<Posted> {
+        let part = |shift: u32, bits_of: u32| bits >> shift & ((1 << bits_of) - 1);
+        let (first, count) = (part(FIRST_SHIFT, FIRST_BITS), part(COUNT_SHIFT, COUNT_BITS));
+        let access = if bits & WRITE == 0 { Access::Read } else { Access::Write };
+        let posted = Posted {
+            request: Request { first, count, access },
+            by: part(BY_SHIFT, BY_BITS) as usize,
+        };
+        (posted.to_bits() == Some(bits)).then_some(posted)
+    }
+}
+
+/// Pages of another process, which stay in memory until this is dropped.
+pub struct Held<'a> {
+    entry: &'a Entry,
+    word: u64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.entry.step(self.word, 0);
+    }
+}
+
+/// Sleeps until a word changes from `seen`, or for `most`.
+fn sleep(word: &AtomicU32, seen: u32, most: Duration) {
+    let timeout =
+        futex::Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    // An error means that the word has changed, or that the wait is over.
+    let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
+}
+
+impl Entry {
+    /// Takes a step, if the word is as expected, and wakes those that wait for one.
+    fn step(&self, from: u64, to: u64) -> bool {
+        let taken = self.request.compare_exchange(from, to, AcqRel, Acquire).is_ok();
+        if taken {
+            self.requests.fetch_add(1, AcqRel);
+            // An error: nobody waits.
+            let _ = futex::wake(&self.requests, futex::Flags::empty(), i32::MAX as u32);
+        }
+        taken
+    }
+
+    /// Tries until `done`, and while `goes_on`: after each step, and at intervals. Returns whether
+    /// it is done.
+    fn sleep_until(&self, goes_on: impl Fn() -> bool, done: impl Fn() -> bool) -> bool {
+        loop {
+            let seen = self.requests.load(Acquire);
+            if done() {
+                return true;
+            }
+            sleep(&self.requests, seen, LOOK);
+            if self.requests.load(Acquire) == seen && !goes_on() {
+                return false;
+            }
+        }
+    }
+}
+
+impl Budget {
+    /// The place of the living process of this pid, as it sees itself.
+    fn place_of(&self, pid: u32) -> Option<usize> {
+        let is_its = |index: &usize| {
+            let entry = &self.words().entries[*index];
+            entry.is_taken() && Image::from_bits(entry.owner.load(Acquire)).pid == pid
+        };
+        let mut places = (0..self.used().len()).filter(is_its);
+        places.find(|index| self.reap(*index) == Reaped::Lives)
+    }
+}
+
+impl Share {
+    /// Waits until process `pid` holds pages in memory, all or those up to the first that it does
+    /// not have. `None`: it has not the first one, is not served, has ended, or does not answer.
+    pub fn request(&self, pid: u32, request: Request) -> Option<Held<'_>> {
+        let (budget, until) = (self.budget(), Instant::now() + PATIENCE);
+        let place = budget.place_of(pid)?;
+        let entry = &budget.words().entries[place];
+        let word = Posted { request, by: self.index() }.to_bits()?;
+        let lives = || {
+            // Its balancer starts a thread that answers, if there is none.
+            budget.notify();
+            budget.reap(place) == Reaped::Lives && Instant::now() < until
+        };
+        if !entry.sleep_until(lives, || entry.step(0, word)) {
+            return None;
+        }
+        entry.sleep_until(lives, || entry.request.load(Acquire) != word);
+        // If it did not answer, the request is taken back.
+        let is_held = !entry.step(word, 0) && entry.request.load(Acquire) == word | HELD;
+        is_held.then_some(Held { entry, word: word | HELD })
+    }
+
+    /// What another process asks for.
+    pub fn requested(&self) -> Option<Posted> {
+        Posted::from_bits(self.entry().request.load(Acquire))
+    }
+
+    /// What another process asks for, within a time. For the one thread that holds pages.
+    pub fn wait_requested(&self, most: Duration) -> Option<Posted> {
+        let entry = self.entry();
+        let seen = entry.requests.load(Acquire);
+        let word = entry.request.load(Acquire);
+        if word == 0 {
+            sleep(&entry.requests, seen, most);
+        } else if Posted::from_bits(word).is_none() {
+            // Nothing is held now: no process of the run has written this.
+            entry.step(word, 0);
+        }
+        self.requested()
+    }
+
+    /// This process has not the first page of a request.
+    pub fn refuse(&self, posted: Posted) {
+        if let Some(word) = posted.to_bits() {
+            self.entry().step(word, 0);
+        }
+    }
+
+    /// This process holds the pages of a request: waits until the other does not need them any
+    /// more, or has ended.
+    pub fn hold(&self, posted: Posted) {
+        let (entry, until) = (self.entry(), Instant::now() + PATIENCE);
+        let Some(word) = posted.to_bits().filter(|word| entry.step(*word, word | HELD)) else {
+            return;
+        };
+        let lives = || self.budget().reap(posted.by) == Reaped::Lives && Instant::now() < until;
+        if !entry.sleep_until(lives, || entry.request.load(Acquire) != word | HELD) {
+            entry.step(word | HELD, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "requests_tests.rs"]
+mod tests;
