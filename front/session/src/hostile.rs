@@ -81,6 +81,7 @@ fn take_part(share: &Share, random: &mut Prng) {
     share.swap_is_scarce(random.below(4) as usize);
     std::hint::black_box((share.swap_in_use(), share.tuning(), share.compaction(), share.room()));
     std::hint::black_box((share.taken(), share.has_kin(), share.left()));
+    std::hint::black_box((share.requested(), share.wait_requested(Duration::ZERO)));
     share.reap();
     share.reap_all();
 }

@@ -1,4 +1,4 @@
-"""Languages and their runtimes: polars, PHP, Java, node, a C project, valgrind."""
+"""Languages and their runtimes: polars, PHP, Java, node, a C project, MPI, valgrind."""
 
 import subprocess
 import sys
@@ -29,6 +29,12 @@ def project(inputs):
     if not (inputs / "project").exists():
         maker = str(SOURCES / "sources" / "unit.py")
         subprocess.run([sys.executable, maker, str(inputs / "project"), "30"], check=True)
+
+
+def exchange(inputs):
+    """Processes that exchange messages."""
+    source = str(SOURCES / "sources" / "exchange.c")
+    subprocess.run(["mpicc", "-O1", "-o", str(inputs / "exchange"), source], check=True)
 
 
 def leaks(inputs):
@@ -77,6 +83,16 @@ LANGUAGES = [
         prepare=project,
         budget=12 * MIB,
         limit=120,
+    ),
+    Row(
+        name="openmpi",
+        # Errors of transfers, which it mends by others, go to standard error.
+        command="mpirun --allow-run-as-root --oversubscribe -n 2 {inputs}/exchange 2>&1",
+        needs=("mpicc", "mpirun.openmpi"),
+        apt=("libopenmpi-dev", "openmpi-bin"),
+        prepare=exchange,
+        budget=24 * MIB,
+        limit=60,
     ),
     Row(
         name="valgrind",
