@@ -83,7 +83,8 @@ fn nothing_paged(report: &Report) -> Vec<String> {
         "most of it is of kinds that cannot be paged (docs/limits.md)"
     } else {
         "none asked for 64 KiB at once, or for 1 MiB in small blocks, or it cannot be served (a \
-         static program, or one in Go; or a line above says why)"
+         static program, or one in Go; or a line above says why), or maps memory past the C \
+         library (docs/limits.md)"
     };
     let above = match peak.bytes > report.budget_bytes {
         true => format!(", above the budget of {}", Bytes(report.budget_bytes)),
