@@ -1,4 +1,4 @@
-//! Brings pages into memory that other processes of the run access by process_vm_readv and
+//! Brings pages into memory that other processes access by process_vm_readv and
 //! process_vm_writev (gate/peers.rs), and keeps them there meanwhile.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 use crate::process::{Process, SPACE, running};
 use highwater_mm::{Fault, Pin};
 use highwater_os::spawn;
-use highwater_session::{Held, Request, Share};
+use highwater_session::{Budget, Request, Share};
 use highwater_uffd::Uffd;
 use highwater_units::PAGE_SIZE;
 use std::sync::Arc;
@@ -55,7 +55,17 @@ impl Process {
     }
 }
 
-/// Asks process `pid` of the run for pages, which stay in its memory until the result is dropped.
-pub(crate) fn request(pid: u32, request: Request) -> Option<Held<'static>> {
-    running()?.share.as_ref()?.request(pid, request)
+/// Calls `act` while process `pid` holds pages in memory. `None`: it does not.
+pub(crate) fn while_held<R>(pid: u32, request: Request, act: impl FnOnce() -> R) -> Option<R> {
+    let process = running()?;
+    if let Some(held) = process.share.as_ref().and_then(|share| share.request(pid, request)) {
+        let done = act();
+        drop(held);
+        return Some(done);
+    }
+    let budget = process.others.of(pid, || process.in_helper(|| Budget::of_process(pid)))?;
+    let held = budget.request(pid, request)?;
+    let done = act();
+    drop(held);
+    Some(done)
 }

@@ -75,6 +75,7 @@ mod native;
 mod next;
 #[cfg(not(target_arch = "x86_64"))]
 mod no_gate;
+mod others;
 mod paged_stack;
 mod pinning;
 mod pins;

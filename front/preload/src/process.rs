@@ -10,6 +10,7 @@ use crate::dump::Dump;
 use crate::hints::Hints;
 use crate::later;
 use crate::mapped::Files;
+use crate::others::Others;
 use crate::regions::{Regions, Use};
 use crate::report::Reporter;
 use crate::serving::Serving;
@@ -75,6 +76,8 @@ pub(crate) struct Process {
     pub(crate) compacts: AtomicBool,
     /// Whether a thread brings pages into memory that other processes ask for.
     pub(crate) brings: AtomicBool,
+    /// Other runs, whose processes have pages that this one accesses.
+    pub(crate) others: Others,
     /// Read by faults under way.
     pub(crate) faults: Arc<CpuLock>,
     /// Knows what lies where in the range.

@@ -8,6 +8,7 @@ use crate::dump::Dump;
 use crate::end::{end, kill_program, say};
 use crate::hints::Hints;
 use crate::mapped::{Files, PLACES};
+use crate::others::Others;
 use crate::process::{Process, SPACE, running};
 use crate::regions::{Regions, Use};
 use crate::report::Reporter;
@@ -136,6 +137,7 @@ impl Process {
             follows_swap: AtomicBool::new(false),
             compacts: AtomicBool::new(false),
             brings: AtomicBool::new(false),
+            others: Others::default(),
             faults,
             owner,
             shares: AtomicBool::new(false),

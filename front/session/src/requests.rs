@@ -13,10 +13,14 @@
 //! Locking: none. Each step is a compare-and-swap of the word.
 
 use crate::budget::{Budget, ENTRIES, Entry, Reaped};
+use crate::settings::RUN_DIR;
 use crate::share::Share;
 use crate::stats_file::Image;
 use highwater_mm::Access;
 use rustix::thread::futex;
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 
@@ -54,16 +58,18 @@ const WRITE: u64 = 1 << 1;
 const COUNT_SHIFT: u32 = 2;
 const COUNT_BITS: u32 = 7;
 const BY_SHIFT: u32 = COUNT_SHIFT + COUNT_BITS;
-const BY_BITS: u32 = 12;
+const BY_BITS: u32 = 13;
 const FIRST_SHIFT: u32 = BY_SHIFT + BY_BITS;
 const FIRST_BITS: u32 = 36;
-const _: () = assert!(ENTRIES <= 1 << BY_BITS && REQUEST_MAX < 1 << COUNT_BITS);
+/// A place that no entry has: the process that asks is of another run.
+const OUTSIDER: usize = ENTRIES;
+const _: () = assert!(OUTSIDER < 1 << BY_BITS && REQUEST_MAX < 1 << COUNT_BITS);
 
 impl Posted {
     /// All in a word, which is not 0; `None`: no process has such pages.
     fn to_bits(self) -> Option<u64> {
         let Posted { request: Request { first, count, access }, by } = self;
-        let valid = (1..=REQUEST_MAX).contains(&count) && first < 1 << FIRST_BITS;
+        let valid = (1..=REQUEST_MAX).contains(&count) && first < 1 << FIRST_BITS && by <= OUTSIDER;
         let access = if access == Access::Write { WRITE } else { 0 };
         let word = first << FIRST_SHIFT | (by as u64) << BY_SHIFT | count << COUNT_SHIFT | access;
         valid.then_some(word)
@@ -142,18 +148,30 @@ impl Budget {
     }
 }
 
-impl Share {
-    /// Waits until process `pid` holds pages in memory, all or those up to the first that it does
-    /// not have. `None`: it has not the first one, is not served, has ended, or does not answer.
+impl Budget {
+    /// The budget of a process of another run of this user.
+    pub fn of_process(pid: u32) -> Option<Budget> {
+        let environment = procfs::process::Process::new(pid.cast_signed()).ok()?.environ().ok()?;
+        let dir = Path::new(environment.get(OsStr::new(RUN_DIR))?);
+        // Another user's process may name any directory.
+        let owner = std::fs::metadata(dir).ok()?.uid();
+        (owner == rustix::process::geteuid().as_raw()).then(|| Budget::open(dir).ok())?
+    }
+
+    /// As [`Share::request`], for a process of another run.
     pub fn request(&self, pid: u32, request: Request) -> Option<Held<'_>> {
-        let (budget, until) = (self.budget(), Instant::now() + PATIENCE);
-        let place = budget.place_of(pid)?;
-        let entry = &budget.words().entries[place];
-        let word = Posted { request, by: self.index() }.to_bits()?;
+        self.request_by(OUTSIDER, pid, request)
+    }
+
+    fn request_by(&self, by: usize, pid: u32, request: Request) -> Option<Held<'_>> {
+        let until = Instant::now() + PATIENCE;
+        let place = self.place_of(pid)?;
+        let entry = &self.words().entries[place];
+        let word = Posted { request, by }.to_bits()?;
         let lives = || {
             // Its balancer starts a thread that answers, if there is none.
-            budget.notify();
-            budget.reap(place) == Reaped::Lives && Instant::now() < until
+            self.notify();
+            self.reap(place) == Reaped::Lives && Instant::now() < until
         };
         if !entry.sleep_until(lives, || entry.step(0, word)) {
             return None;
@@ -162,6 +180,15 @@ impl Share {
         // If it did not answer, the request is taken back.
         let is_held = !entry.step(word, 0) && entry.request.load(Acquire) == word | HELD;
         is_held.then_some(Held { entry, word: word | HELD })
+    }
+}
+
+impl Share {
+    /// Waits until process `pid` holds pages in memory, all or those up to the first that it does
+    /// not have. `None`: it has not the first one, is not of this run, has ended, or does not
+    /// answer.
+    pub fn request(&self, pid: u32, request: Request) -> Option<Held<'_>> {
+        self.budget().request_by(self.index(), pid, request)
     }
 
     /// What another process asks for.
@@ -197,7 +224,8 @@ impl Share {
         let Some(word) = posted.to_bits().filter(|word| entry.step(*word, word | HELD)) else {
             return;
         };
-        let lives = || self.budget().reap(posted.by) == Reaped::Lives && Instant::now() < until;
+        let asker = |by| by == OUTSIDER || self.budget().reap(by) == Reaped::Lives;
+        let lives = || asker(posted.by) && Instant::now() < until;
         if !entry.sleep_until(lives, || entry.request.load(Acquire) != word | HELD) {
             entry.step(word | HELD, 0);
         }

@@ -30,7 +30,7 @@ fn words_are_requests_or_nothing() {
         }
         let access = if random.percent(50) { Access::Read } else { Access::Write };
         let (first, count) = (random.next_u64() >> random.below(64), random.below(80));
-        let posted = Posted { request: Request { first, count, access }, by: 4095 };
+        let posted = Posted { request: Request { first, count, access }, by: OUTSIDER };
         let valid = first < 1 << 36 && (1..=64).contains(&count);
         assert_eq!(posted.to_bits().is_some(), valid, "{posted:?}");
         assert!(posted.to_bits().is_none_or(|word| Posted::from_bits(word) == Some(posted)));

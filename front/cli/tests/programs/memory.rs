@@ -1,6 +1,8 @@
 //! C programs that check every byte of their memory.
 
+use crate::common::binary;
 use crate::place::{Limits, Mode, Place, Swap, note, program};
+use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// MiB that each section of the programs needs.
@@ -60,6 +62,27 @@ fn processes_read_and_write_each_others_pages() {
         let report = place.compare_output("peers", &unlimited, &limits, &program);
         report.expect_swapping();
     }
+}
+
+/// As `mpirun highwater run PROGRAM` starts them.
+#[test]
+fn processes_of_two_runs_read_and_write_each_others_pages() {
+    let place = Place::beside_others();
+    let expected = place.run(&place.c_program("peers", &["16"])).expect_success("peers").text();
+    let pipes = ["0", "1"].map(|side| place.path(side));
+    assert!(Command::new("mkfifo").args(&pipes).status().expect("mkfifo").success());
+    let run = |side: usize| {
+        // One that fails leaves the other waiting.
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(binary());
+        command.args(["run", "--quiet", "--memory", "10M", "--swap", "ram:64M", "--"]);
+        command.arg(place.path("peers")).args(["16", &side.to_string()]);
+        command.args([&pipes[side], &pipes[1 - side]]);
+        command.stdout(Stdio::piped()).spawn().expect("a run")
+    };
+    let outputs = [run(0), run(1)].map(|run| run.wait_with_output().expect("its end"));
+    assert!(outputs.iter().all(|output| output.status.success()), "{outputs:?}");
+    assert_eq!(String::from_utf8_lossy(&outputs[0].stdout), expected);
 }
 
 /// What a program locks takes a small part of the budget at most.

@@ -1,11 +1,15 @@
 /* Processes that read and write each other's memory (process_vm_readv, process_vm_writev), which is
  * mostly swapped out: as MPI does for large messages.
  *
- *   peers MIB   two processes with MIB each, in rounds: each reads all of the other's, checks it
- *               and writes a part anew, with buffers of odd sizes and places
+ *   peers MIB [SIDE IN OUT]
+ *               two processes with MIB each, in rounds: each reads all of the other's, checks it
+ *               and writes a part anew, with buffers of odd sizes and places. SIDE: only this
+ *               one, 0 or 1, which finds the other by two named pipes
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
@@ -116,19 +120,37 @@ static uint64_t side_of(int side, int in, int out)
     return hash_bytes(0, own, pages * PAGE);
 }
 
-int main(int count, char **arguments)
+/* Behind the process's pages is one that nobody may access. */
+static void map_own(const char *mib)
 {
-    if (count != 2)
-        die("usage: peers MIB");
-    pages = number(arguments[1]) * MIB / PAGE;
+    pages = number(mib) * MIB / PAGE;
+    own = map_pages(pages + 1);
+    MUST(mprotect(own + pages * PAGE, PAGE, PROT_NONE) == 0);
+}
+
+/* The other process is any: they find each other by two named pipes. */
+static int one_side(int side, const char *in_path, const char *out_path)
+{
+    int out = side == 0 ? open(out_path, O_WRONLY) : -1;
+    int in = open(in_path, O_RDONLY);
+    if (side != 0)
+        out = open(out_path, O_WRONLY);
+    pid_t self = getpid();
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+    MUST(write(out, &self, sizeof self) == sizeof self);
+    MUST(read(in, &peer, sizeof peer) == sizeof peer);
+    printf("%016llx\n", (unsigned long long)side_of(side, in, out));
+    return 0;
+}
+
+static int both_sides(const char *mib)
+{
     int there[2], back[2];
     MUST(pipe(there) == 0 && pipe(back) == 0);
     pid_t parent = getpid(), child = fork();
     MUST(child >= 0);
     peer = child ? child : parent;
-    /* Behind it is a page that nobody may access. */
-    own = map_pages(pages + 1);
-    MUST(mprotect(own + pages * PAGE, PAGE, PROT_NONE) == 0);
+    map_own(mib);
     if (child == 0) {
         close(there[1]);
         close(back[0]);
@@ -142,4 +164,14 @@ int main(int count, char **arguments)
     MUST(waitpid(child, &status, 0) == child && status == 0);
     printf("%016llx\n", (unsigned long long)hash);
     return 0;
+}
+
+int main(int count, char **arguments)
+{
+    if (count == 2)
+        return both_sides(arguments[1]);
+    if (count != 5)
+        die("usage: peers MIB [SIDE IN OUT]");
+    map_own(arguments[1]);
+    return one_side((int)number(arguments[2]), arguments[3], arguments[4]);
 }

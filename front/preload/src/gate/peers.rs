@@ -1,5 +1,5 @@
 //! process_vm_readv and process_vm_writev, in parts: a copy is memory beyond the budget, and pages
-//! of another process of the run may be swapped out.
+//! of another process may be swapped out.
 //!
 //! ```text
 //! part of buffers on both sides -- read: at once -----------------------> the kernel's call
@@ -16,7 +16,7 @@ use super::buffer::{BUFFERS_MAX, Buffer};
 use super::copied::Arguments;
 use super::page;
 use super::range::is_paged;
-use crate::bring::request;
+use crate::bring::while_held;
 use highwater_session::{REQUEST_MAX, Request};
 use highwater_units::PAGE_SIZE;
 
@@ -119,11 +119,10 @@ impl Call {
             if got != FAULT {
                 break;
             }
-            let Some(held) = request(self.pid as u32, self.pages(there, len)) else {
+            let Some(again) = while_held(self.pid as u32, self.pages(there, len), call) else {
                 return call();
             };
-            got = call();
-            drop(held);
+            got = again;
         }
         got
     }
