@@ -87,9 +87,8 @@ impl Process {
         memory.share.iter().try_for_each(|share| swap_room::share(share, &own))?;
         let inherited = devices.len();
         devices.extend(own);
-        if devices.len() > usize::from(u8::MAX) {
-            return Err("255 generations of processes hold swapped pages".into());
-        }
+        let limit = || "255 generations of processes hold swapped pages".to_owned();
+        u8::try_from(devices.len()).map_err(|_| limit())?;
         let platform = platform(&settings, &memory, devices, source)?;
         let delivery = placement.delivery;
         platform.place(SPACE, placement);
