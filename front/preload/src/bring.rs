@@ -2,35 +2,32 @@
 //! process_vm_writev (gate/peers.rs), and keeps them there meanwhile.
 //!
 //! ```text
-//! balancer -- a request, and no thread --> "bring" thread: pins pages until the other is done
-//!                                            \- no request for some time: ends
+//! balancer -- the first request --> "bring" thread: pins pages until the other process is done
 //! ```
 
 use crate::process::{Process, SPACE, running};
 use highwater_mm::{Fault, Pin};
 use highwater_os::spawn;
-use highwater_session::{Budget, Request, Share};
+use highwater_session::{Budget, Denied, Held, Request, Share, leader_of};
 use highwater_uffd::Uffd;
 use highwater_units::PAGE_SIZE;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Release};
 use std::time::Duration;
 
-/// How long the thread waits for another request.
-const IDLE: Duration = Duration::from_secs(1);
+/// How long the thread sleeps at a time.
+const NAP: Duration = Duration::from_secs(3600);
 
-/// Starts a thread if there is a request and no thread. Without one for lack of memory, the next
-/// look tries again.
+/// Starts the thread at the first request. Without one for lack of memory, the next look tries
+/// again.
 pub(crate) fn answer_requests(process: &'static Process, share: &'static Arc<Share>) {
     if share.requested().is_none() || process.brings.swap(true, AcqRel) {
         return;
     }
-    let answer = move || {
-        while let Some(posted) = share.wait_requested(IDLE) {
-            let pins = process.pin(posted.request);
-            if pins.is_empty() { share.refuse(posted) } else { share.hold(posted) }
-        }
-        process.brings.store(false, Release);
+    let answer = move || loop {
+        let Some(posted) = share.wait_requested(NAP) else { continue };
+        let pins = process.pin(posted.request);
+        if pins.is_empty() { share.refuse(posted) } else { share.hold(posted, pins.len() as u64) }
     };
     if spawn("bring", Box::new(answer)).is_err() {
         process.brings.store(false, Release);
@@ -55,17 +52,35 @@ impl Process {
     }
 }
 
-/// Calls `act` while process `pid` holds pages in memory. `None`: it does not.
-pub(crate) fn while_held<R>(pid: u32, request: Request, act: impl FnOnce() -> R) -> Option<R> {
-    let process = running()?;
-    if let Some(held) = process.share.as_ref().and_then(|share| share.request(pid, request)) {
-        let done = act();
-        drop(held);
-        return Some(done);
-    }
-    let budget = process.others.of(pid, || process.in_helper(|| Budget::of_process(pid)))?;
-    let held = budget.request(pid, request)?;
-    let done = act();
-    drop(held);
-    Some(done)
+/// Calls `act` while process `pid`, or that of the thread `pid`, holds pages in memory, with their
+/// number. `None`: it has held them too short, and the act has to be repeated.
+///
+/// # Errors
+/// It holds none.
+pub(crate) fn while_held<R>(
+    pid: u32,
+    request: Request,
+    mut act: impl FnMut(u64) -> R,
+) -> Result<Option<R>, Denied> {
+    let process = running().ok_or(Denied::Absent)?;
+    let mut of = |pid: u32| {
+        let share = process.share.as_ref().ok_or(Denied::Absent)?;
+        match share.request(pid, request) {
+            Err(Denied::Absent) => {
+                let open = || process.in_helper(|| Budget::of_process(pid));
+                let budget = process.others.of(pid, open).ok_or(Denied::Absent)?;
+                budget.request(pid, request).map(|held| during(held, &mut act))
+            }
+            held => held.map(|held| during(held, &mut act)),
+        }
+    };
+    of(pid).or_else(|denied| match process.in_helper(|| leader_of(pid)) {
+        Some(leader) if denied == Denied::Absent && leader != pid => of(leader),
+        _ => Err(denied),
+    })
+}
+
+fn during<R>(held: Held<'_>, act: &mut impl FnMut(u64) -> R) -> Option<R> {
+    let done = act(held.count());
+    held.end().then_some(done)
 }

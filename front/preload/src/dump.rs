@@ -26,7 +26,9 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// Excludes `parts` of a range at `base`.
+    /// Excludes `parts` of a range at `base`, but for blocks that have pages of the kernel's
+    /// between them: to include such a block later would undo what the program has advised about
+    /// those.
     pub(crate) fn new(base: u64, pages: u64, parts: &[(Vpn, Vpn)]) -> Dump {
         let words = pages.div_ceil(BLOCK).div_ceil(u64::BITS.into());
         let blocks = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -34,7 +36,25 @@ impl Dump {
         for (first, end) in parts {
             dump.advise(Range { first: *first, end: *end }, Advice::LinuxDontDump);
         }
+        let starts = parts.iter().map(|part| part.0).chain([Vpn(pages)]);
+        let ends = [Vpn(0)].into_iter().chain(parts.iter().map(|part| part.1));
+        for (end, start) in ends.zip(starts).filter(|(end, start)| end < start) {
+            (end.0 / BLOCK..start.0.div_ceil(BLOCK)).for_each(|block| dump.begin(block, parts));
+        }
         dump
+    }
+
+    /// Includes the parts of a block that are not the kernel's, from the beginning.
+    fn begin(&self, block: u64, parts: &[(Vpn, Vpn)]) {
+        self.blocks[(block / u64::from(u64::BITS)) as usize]
+            .fetch_or(1 << (block % u64::from(u64::BITS)), Relaxed);
+        let (first, end) = (Vpn(block * BLOCK), Vpn((block + 1) * BLOCK));
+        for part in parts {
+            let range = Range { first: first.max(part.0), end: end.min(part.1) };
+            if range.first < range.end {
+                self.advise(range, Advice::LinuxDoDump);
+            }
+        }
     }
 
     /// Includes the blocks of pages that are about to be used.

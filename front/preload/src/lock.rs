@@ -11,6 +11,7 @@
 //! Refused with ENOMEM: more than a part of the budget, blocks of malloc, mappings of files.
 
 use crate::end::end;
+use crate::pins;
 use crate::process::{Process, SPACE};
 use crate::regions::Use;
 use crate::remap::copy_present;
@@ -82,40 +83,68 @@ pub(crate) fn lock_memory(call: Call, address: usize, len: usize) -> c_int {
     let Some(named) = Named::of(address - before, len.saturating_add(before)) else {
         return returned(call.kernel(address, len));
     };
-    // As in the kernel: up to the first page that is not mapped.
-    returned(named.spans().iter().try_for_each(|span| lock_span(named.process, span, call)))
-}
-
-fn lock_span(process: &Process, span: &Span, call: Call) -> Result<(), c_int> {
-    match span.holder {
-        Holder::Kernel => call.kernel(span.start, span.len),
-        Holder::Served(range, Use::Mapping) if process.may_lock(range) => process.lock(range, call),
-        Holder::Served(..) | Holder::Unused => Err(libc::ENOMEM),
+    loop {
+        // As in the kernel: up to the first page that is not mapped.
+        let spans = named.spans();
+        match spans.iter().try_for_each(|span| lock_span(named.process, span, call)) {
+            Ok(()) => return 0,
+            Err(Failure::Refused(error)) => return fail(error),
+            Err(Failure::Changed) => {}
+        }
     }
 }
 
+/// Why pages are not locked.
+enum Failure {
+    /// For this errno.
+    Refused(c_int),
+    /// Another thread has changed the mapping: it is to be looked at again.
+    Changed,
+}
+
+fn lock_span(process: &Process, span: &Span, call: Call) -> Result<(), Failure> {
+    match span.holder {
+        Holder::Kernel => call.kernel(span.start, span.len).map_err(Failure::Refused),
+        Holder::Served(range, Use::Mapping) if process.may_lock(range) => process.lock(range, call),
+        Holder::Served(..) | Holder::Unused => Err(Failure::Refused(libc::ENOMEM)),
+    }
+}
+
+/// Stack around a function that its callers, and what it calls, may use.
+const STACK_LEN: usize = 64 << 10;
+
 impl Process {
-    /// Whether so many pages may be locked, besides those that are.
+    /// Whether the pages may be locked: not too many, besides those that are; none to which devices
+    /// may write, for these would write to the old ones; not the stack of a coroutine that this
+    /// runs on, which could not run without it; and, as in the kernel, accessible ones.
     fn may_lock(&self, range: Range) -> bool {
         let locked = self.regions(&Blocked::now()).locked_pages();
         let pages = locked + range.end.0 - range.first.0;
-        pages <= self.settings.memory.0 / PAGE_SIZE as u64 / LOCKED_PART
+        let most = self.settings.memory.0 / PAGE_SIZE as u64 / LOCKED_PART;
+        let here = (&raw const locked) as usize;
+        let address = |vpn: Vpn| self.address(vpn) as usize;
+        let has_stack =
+            address(range.first) < here + STACK_LEN && here < address(range.end) + STACK_LEN;
+        let protected = self.manager.platform().protected(SPACE, range.first, range.end);
+        let is_closed = protected.iter().any(|(_, _, bits)| *bits == libc::PROT_NONE);
+        pages <= most && !pins::are_expected() && !has_stack && !is_closed
     }
 
     /// Locks pages of a mapping. On failure nothing has changed.
-    fn lock(&self, range: Range, call: Call) -> Result<(), c_int> {
+    fn lock(&self, range: Range, call: Call) -> Result<(), Failure> {
         let pages = range.end.0 - range.first.0;
         let len = pages as usize * PAGE_SIZE;
-        let copy = sys::map_anonymous(len).map_err(|_| libc::ENOMEM)?;
+        let full = Failure::Refused(libc::ENOMEM);
+        let Ok(copy) = sys::map_anonymous(len) else { return Err(full) };
         // First, for the kernel may refuse it.
-        let locked = call.kernel(copy as usize, len).and_then(|()| {
-            let aside = self.take(pages, 1, Use::Mapping, Commit::Unchecked).ok_or(libc::ENOMEM)?;
+        let locked = call.kernel(copy as usize, len).map_err(Failure::Refused).and_then(|()| {
+            let aside = self.take(pages, 1, Use::Mapping, Commit::Unchecked).ok_or(full)?;
             let moved = self.supplant(range, aside, Use::Locked, || {
                 copy_present(self, aside, copy);
                 self.put_over(range, aside, copy)
             });
             self.release(aside);
-            moved.unwrap_or(Err(libc::ENOMEM))
+            moved.map_or(Err(Failure::Changed), |moved| moved.map_err(Failure::Refused))
         });
         if locked.is_err() {
             // SAFETY: made above, and not passed on.

@@ -261,6 +261,8 @@ impl Process {
         // Before the change, which forgets it.
         self.regions_mut(&change.blocked).inherited.carry(range, aside.first);
         let changing = self.begin_change(&change, range, Over::Mappings)?;
+        // Later, this would undo what the program has advised about the kernel's mapping.
+        self.dump.include(range);
         // A fault that began before may still bring a page of zeros in, to which threads store.
         drop(self.faults.write());
         self.reporter.note_demand();

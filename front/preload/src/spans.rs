@@ -122,11 +122,7 @@ impl Named {
     /// All parts, in ascending order.
     pub(crate) fn spans(&self) -> Vec<Span> {
         let pages = self.pages();
-        let blocked = Blocked::now();
-        let mut regions = self.process.regions(&blocked).within(pages);
-        drop(blocked);
-        regions.reverse();
-        let inside = cut(pages, &regions);
+        let inside = cut(pages, &self.settled());
         let address = |vpn: Vpn| self.process.address(vpn) as usize;
         let mut spans: Vec<Span> = inside
             .into_iter()
@@ -140,6 +136,26 @@ impl Named {
         spans.extend(outside.map(|(start, len)| Span { start, len, holder: Holder::Kernel }));
         spans.sort_unstable_by_key(|span| span.start);
         spans
+    }
+
+    /// The regions once no other thread is changing one of them, as the kernel's calls wait for
+    /// each other; in ascending order.
+    fn settled(&self) -> Vec<Region> {
+        let pages = self.pages();
+        let mut attempt = 0;
+        loop {
+            let blocked = Blocked::now();
+            let regions = self.process.regions(&blocked);
+            if !regions.is_changing(pages) {
+                let mut found = regions.within(pages);
+                found.reverse();
+                return found;
+            }
+            drop(regions);
+            drop(blocked);
+            highwater_os::relax(attempt);
+            attempt += 1;
+        }
     }
 
     /// Whether some pages are not mapped.

@@ -7,7 +7,7 @@
 //!                  | SwapList: the swap devices                                   swap_list.rs
 //! Entry:           owner: pid and image   granted   unpaged   spare   misses   short until
 //!                  activity   shared   common   taken   family   lent
-//!                  followed: the last change of the swap devices   compacted   request
+//!                  followed: the last change of the swap devices   compacted   request, requests
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
 //! The limit is one on everything ([`Scope::Everything`]): memory that cannot be paged is measured,
@@ -28,8 +28,8 @@
 //! entries at short intervals, and keeps to its own: [`Share::aim`].
 //!
 //! Locking: none. The words are atomics in shared memory, `owner` is taken and released by
-//! compare-and-swap, and only the owner changes the rest of its entry, except `shared`, `taken` and
-//! `request`.
+//! compare-and-swap, and only the owner changes the rest of its entry, except `shared`, `taken`,
+//! `request` and `requests`.
 
 use crate::arbitration::Claim;
 use crate::shared_pages::{pages_in, signed_pages_in};

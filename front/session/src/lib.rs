@@ -42,7 +42,7 @@ pub use code::Code;
 pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory, oom_kills};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
 pub use parts::Parts;
-pub use requests::{Held, Posted, REQUEST_MAX, Request};
+pub use requests::{Denied, Held, Posted, REQUEST_MAX, Request, leader_of};
 pub use settings::{RANGE, RANGE_AND_OWN, RUN_DIR, Settings};
 pub use share::{Aim, Besides, Forked, Share};
 pub use split::{Costs, Distances, Split, Window};

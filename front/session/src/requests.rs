@@ -4,7 +4,7 @@
 //! ```text
 //! Entry::request   0 --- Share::request: pages, access, who asks ---> requested
 //!                  0 <-- Share::refuse ------------------------------/   |
-//!                  0 <-- drop of Held --- held <-- Share::hold ---------/
+//!                  0 <-- Held::end --- how many are held <-- Share::hold -/
 //! Entry::requests  counts these steps: processes sleep on it
 //! ```
 //! A process that does not answer is not waited for long, and none keeps pages for one that has
@@ -44,23 +44,40 @@ pub struct Request {
     pub access: Access,
 }
 
-/// A request, and the place of the entry of the process that makes it.
+/// Why a process holds no pages for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// It is not of this run, or has ended.
+    Absent,
+    /// It has not the first page.
+    Refused,
+    /// It does not answer.
+    Silent,
+}
+
+/// A request as its process finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted {
     /// The pages.
     pub request: Request,
+    /// The place of the entry of the process that asks, or [`OUTSIDER`].
     by: usize,
+    /// Tells requests for the same pages apart.
+    number: u64,
 }
 
-/// In a request's word: its pages are held.
+/// In a request's word: its pages are held, as many as the word says then.
 const HELD: u64 = 1;
 const WRITE: u64 = 1 << 1;
 const COUNT_SHIFT: u32 = 2;
 const COUNT_BITS: u32 = 7;
+const COUNT: u64 = ((1 << COUNT_BITS) - 1) << COUNT_SHIFT;
 const BY_SHIFT: u32 = COUNT_SHIFT + COUNT_BITS;
 const BY_BITS: u32 = 13;
 const FIRST_SHIFT: u32 = BY_SHIFT + BY_BITS;
 const FIRST_BITS: u32 = 36;
+const NUMBER_SHIFT: u32 = FIRST_SHIFT + FIRST_BITS;
+const NUMBER_BITS: u32 = u64::BITS - NUMBER_SHIFT;
 /// A place that no entry has: the process that asks is of another run.
 const OUTSIDER: usize = ENTRIES;
 const _: () = assert!(OUTSIDER < 1 << BY_BITS && REQUEST_MAX < 1 << COUNT_BITS);
@@ -68,11 +85,12 @@ const _: () = assert!(OUTSIDER < 1 << BY_BITS && REQUEST_MAX < 1 << COUNT_BITS);
 impl Posted {
     /// All in a word, which is not 0; `None`: no process has such pages.
     fn to_bits(self) -> Option<u64> {
-        let Posted { request: Request { first, count, access }, by } = self;
-        let valid = (1..=REQUEST_MAX).contains(&count) && first < 1 << FIRST_BITS && by <= OUTSIDER;
+        let Posted { request: Request { first, count, access }, by, number } = self;
+        let is_valid = (1..=REQUEST_MAX).contains(&count) && first < 1 << FIRST_BITS;
         let access = if access == Access::Write { WRITE } else { 0 };
-        let word = first << FIRST_SHIFT | (by as u64) << BY_SHIFT | count << COUNT_SHIFT | access;
-        valid.then_some(word)
+        let places = first << FIRST_SHIFT | (by as u64) << BY_SHIFT;
+        let word = number << NUMBER_SHIFT | places | count << COUNT_SHIFT | access;
+        (is_valid && by <= OUTSIDER).then_some(word)
     }
 
     /// Another process may have written any word.
@@ -80,23 +98,36 @@ impl Posted {
         let part = |shift: u32, bits_of: u32| bits >> shift & ((1 << bits_of) - 1);
         let (first, count) = (part(FIRST_SHIFT, FIRST_BITS), part(COUNT_SHIFT, COUNT_BITS));
         let access = if bits & WRITE == 0 { Access::Read } else { Access::Write };
-        let posted = Posted {
-            request: Request { first, count, access },
-            by: part(BY_SHIFT, BY_BITS) as usize,
-        };
+        let by = part(BY_SHIFT, BY_BITS) as usize;
+        let number = part(NUMBER_SHIFT, NUMBER_BITS);
+        let posted = Posted { request: Request { first, count, access }, by, number };
         (posted.to_bits() == Some(bits)).then_some(posted)
     }
 }
 
-/// Pages of another process, which stay in memory until this is dropped.
+/// The first pages of a request, which stay in the other process's memory until [`Held::end`].
+#[must_use = "they are held until `end`"]
 pub struct Held<'a> {
     entry: &'a Entry,
     word: u64,
 }
 
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.entry.step(self.word, 0);
+impl<'a> Held<'a> {
+    /// What a request has become.
+    fn of(entry: &'a Entry, word: u64) -> Option<Held<'a>> {
+        let now = entry.request.load(Acquire);
+        let is_held = (now ^ word) & !COUNT == HELD;
+        is_held.then_some(Held { entry, word: now })
+    }
+
+    /// Number of pages.
+    pub fn count(&self) -> u64 {
+        (self.word & COUNT) >> COUNT_SHIFT
+    }
+
+    /// Releases the pages. `false`: the other process has done so before, for it took too long.
+    pub fn end(self) -> bool {
+        self.entry.step(self.word, 0).is_some()
     }
 }
 
@@ -109,15 +140,12 @@ fn sleep(word: &AtomicU32, seen: u32, most: Duration) {
 }
 
 impl Entry {
-    /// Takes a step, if the word is as expected, and wakes those that wait for one.
-    fn step(&self, from: u64, to: u64) -> bool {
-        let taken = self.request.compare_exchange(from, to, AcqRel, Acquire).is_ok();
-        if taken {
-            self.requests.fetch_add(1, AcqRel);
-            // An error: nobody waits.
-            let _ = futex::wake(&self.requests, futex::Flags::empty(), i32::MAX as u32);
-        }
-        taken
+    /// Takes a step, if the word is as expected, and wakes those that wait for one; returns how
+    /// many these are.
+    fn step(&self, from: u64, to: u64) -> Option<usize> {
+        self.request.compare_exchange(from, to, AcqRel, Acquire).ok()?;
+        self.requests.fetch_add(1, AcqRel);
+        Some(futex::wake(&self.requests, futex::Flags::empty(), i32::MAX as u32).unwrap_or(0))
     }
 
     /// Tries until `done`, and while `goes_on`: after each step, and at intervals. Returns whether
@@ -134,6 +162,12 @@ impl Entry {
             }
         }
     }
+}
+
+/// The process of a thread.
+pub fn leader_of(thread: u32) -> Option<u32> {
+    let status = procfs::process::Process::new(thread.cast_signed()).ok()?.status().ok()?;
+    Some(status.tgid.cast_unsigned())
 }
 
 impl Budget {
@@ -159,35 +193,47 @@ impl Budget {
     }
 
     /// As [`Share::request`], for a process of another run.
-    pub fn request(&self, pid: u32, request: Request) -> Option<Held<'_>> {
+    ///
+    /// # Errors
+    /// As there.
+    pub fn request(&self, pid: u32, request: Request) -> Result<Held<'_>, Denied> {
         self.request_by(OUTSIDER, pid, request)
     }
 
-    fn request_by(&self, by: usize, pid: u32, request: Request) -> Option<Held<'_>> {
+    fn request_by(&self, by: usize, pid: u32, request: Request) -> Result<Held<'_>, Denied> {
         let until = Instant::now() + PATIENCE;
-        let place = self.place_of(pid)?;
+        let place = self.place_of(pid).ok_or(Denied::Absent)?;
         let entry = &self.words().entries[place];
-        let word = Posted { request, by }.to_bits()?;
-        let lives = || {
-            // Its balancer starts a thread that answers, if there is none.
-            self.notify();
-            self.reap(place) == Reaped::Lives && Instant::now() < until
-        };
-        if !entry.sleep_until(lives, || entry.step(0, word)) {
-            return None;
+        let number = u64::from(entry.requests.load(Acquire)) & ((1 << NUMBER_BITS) - 1);
+        let word = Posted { request, by, number }.to_bits().ok_or(Denied::Refused)?;
+        let lives = || self.reap(place) == Reaped::Lives && Instant::now() < until;
+        let is_posted = entry.sleep_until(lives, || match entry.step(0, word) {
+            // Its balancer starts a thread that answers.
+            Some(0) => {
+                self.notify();
+                true
+            }
+            woken => woken.is_some(),
+        });
+        if !is_posted {
+            return Err(Denied::Silent);
         }
-        entry.sleep_until(lives, || entry.request.load(Acquire) != word);
-        // If it did not answer, the request is taken back.
-        let is_held = !entry.step(word, 0) && entry.request.load(Acquire) == word | HELD;
-        is_held.then_some(Held { entry, word: word | HELD })
+        let is_taken = entry.sleep_until(lives, || entry.request.load(Acquire) != word);
+        // Without an answer the request is taken back.
+        if !is_taken && entry.step(word, 0).is_some() {
+            return Err(Denied::Silent);
+        }
+        Held::of(entry, word).ok_or(Denied::Refused)
     }
 }
 
 impl Share {
-    /// Waits until process `pid` holds pages in memory, all or those up to the first that it does
-    /// not have. `None`: it has not the first one, is not of this run, has ended, or does not
-    /// answer.
-    pub fn request(&self, pid: u32, request: Request) -> Option<Held<'_>> {
+    /// Waits until process `pid` of this run holds pages in memory: all, or those before the first
+    /// that it does not have.
+    ///
+    /// # Errors
+    /// It holds none.
+    pub fn request(&self, pid: u32, request: Request) -> Result<Held<'_>, Denied> {
         self.budget().request_by(self.index(), pid, request)
     }
 
@@ -217,17 +263,19 @@ impl Share {
         }
     }
 
-    /// This process holds the pages of a request: waits until the other does not need them any
-    /// more, or has ended.
-    pub fn hold(&self, posted: Posted) {
+    /// This process holds the first `count` pages of a request: waits until the other does not
+    /// need them any more, or has ended.
+    pub fn hold(&self, posted: Posted, count: u64) {
         let (entry, until) = (self.entry(), Instant::now() + PATIENCE);
-        let Some(word) = posted.to_bits().filter(|word| entry.step(*word, word | HELD)) else {
+        let Some(word) = posted.to_bits() else { return };
+        let held = word & !COUNT | count << COUNT_SHIFT | HELD;
+        if entry.step(word, held).is_none() {
             return;
-        };
+        }
         let asker = |by| by == OUTSIDER || self.budget().reap(by) == Reaped::Lives;
         let lives = || asker(posted.by) && Instant::now() < until;
-        if !entry.sleep_until(lives, || entry.request.load(Acquire) != word | HELD) {
-            entry.step(word | HELD, 0);
+        if !entry.sleep_until(lives, || entry.request.load(Acquire) != held) {
+            entry.step(held, 0);
         }
     }
 }

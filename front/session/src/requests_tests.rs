@@ -30,7 +30,7 @@ fn words_are_requests_or_nothing() {
         }
         let access = if random.percent(50) { Access::Read } else { Access::Write };
         let (first, count) = (random.next_u64() >> random.below(64), random.below(80));
-        let posted = Posted { request: Request { first, count, access }, by: OUTSIDER };
+        let posted = Posted { request: Request { first, count, access }, by: OUTSIDER, number: 63 };
         let valid = first < 1 << 36 && (1..=64).contains(&count);
         assert_eq!(posted.to_bits().is_some(), valid, "{posted:?}");
         assert!(posted.to_bits().is_none_or(|word| Posted::from_bits(word) == Some(posted)));
@@ -55,7 +55,7 @@ fn a_process_holds_pages_for_others() {
                     continue;
                 }
                 assert_eq!(held.swap(posted.request.first, SeqCst), 0);
-                holder.hold(posted);
+                holder.hold(posted, posted.request.count - 1);
                 assert_eq!(held.swap(0, SeqCst), posted.request.first);
             }
         });
@@ -67,8 +67,11 @@ fn a_process_holds_pages_for_others() {
                     for round in 1..=ROUNDS {
                         let first = u64::from(pid) << 20 | round;
                         let got = share.request(1, Request { first, ..PAGES });
-                        assert_eq!(got.is_none(), first % 3 == 0);
-                        assert!(got.is_none() || held.load(SeqCst) == first);
+                        assert_eq!(got.is_err(), first % 3 == 0);
+                        if let Ok(pages) = got {
+                            assert_eq!((held.load(SeqCst), pages.count()), (first, 32));
+                            assert!(pages.end());
+                        }
                         rounds.fetch_add(1, Relaxed);
                     }
                 })
@@ -85,10 +88,10 @@ fn nobody_waits_for_a_process_that_has_ended() {
     let (dir, _budget) = run();
     let (_file, share) = start(dir.path(), 1);
     let began = Instant::now();
-    assert!(share.request(2, PAGES).is_none(), "there is none");
+    assert!(share.request(2, PAGES).is_err(), "there is none");
     let (file, other) = start(dir.path(), 2);
     std::thread::scope(|scope| {
-        let asker = scope.spawn(|| share.request(2, PAGES).is_none());
+        let asker = scope.spawn(|| share.request(2, PAGES).is_err());
         while other.requested().is_none() {
             std::thread::yield_now();
         }
@@ -98,15 +101,15 @@ fn nobody_waits_for_a_process_that_has_ended() {
     let (asking, asker) = start(dir.path(), 3);
     let holder = &share;
     std::thread::scope(|scope| {
-        let held = scope.spawn(|| asker.request(1, PAGES).map(std::mem::forget));
+        let held = scope.spawn(|| asker.request(1, PAGES).is_ok());
         let posted = loop {
             match share.requested() {
                 Some(posted) => break posted,
                 None => std::thread::yield_now(),
             }
         };
-        let holds = scope.spawn(move || holder.hold(posted));
-        assert_eq!(held.join().unwrap(), Some(()));
+        let holds = scope.spawn(move || holder.hold(posted, 1));
+        assert!(held.join().unwrap());
         drop(asking);
         holds.join().unwrap();
         assert_eq!(share.requested(), None, "it has ended with pages held");

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 
 /* Pages [FIRST, END) of each area are locked. */
 enum { AREA = 32, FIRST = 4, END = 12, AREAS = 8 };
@@ -253,9 +254,120 @@ static uint64_t changes(size_t pages)
     return hash;
 }
 
+/* Threads that lock keys in the same page, and other calls on it, wait for each other. */
+enum { KEYS = 100 };
+static _Atomic int turn;
+
+static void *lock_key(void *at)
+{
+    for (int round = 0; round < KEYS; round++) {
+        while (atomic_load(&turn) < round)
+            ;
+        char *key = (char *)at + (size_t)round * PAGE;
+        MUST(mlock(key, 32) == 0);
+        MUST(mprotect(key, PAGE, PROT_READ | PROT_WRITE) == 0);
+        MUST(madvise(key, PAGE, MADV_DONTDUMP) == 0);
+        MUST(key[0] == 1);
+    }
+    return NULL;
+}
+
+static uint64_t neighbours(size_t pages)
+{
+    char *area = map_pages(KEYS);
+    for (size_t i = 0; i < KEYS; i++)
+        *page(area, i) = 1;
+    uint64_t hash = press(pages);
+    pthread_t threads[2];
+    atomic_store(&turn, -1);
+    for (int i = 0; i < 2; i++)
+        MUST(pthread_create(&threads[i], NULL, lock_key, area) == 0);
+    for (int round = 0; round < KEYS; round++) {
+        atomic_store(&turn, round);
+        usleep(100);
+    }
+    for (int i = 0; i < 2; i++)
+        MUST(pthread_join(threads[i], NULL) == 0);
+    MUST(munmap(area, KEYS * PAGE) == 0);
+    return hash;
+}
+
+/* Whether core files leave a page out. */
+static int is_left_out(const char *at)
+{
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    MUST(maps);
+    char line[512];
+    int inside = 0, found = -1;
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long from, to;
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            inside = from <= (uintptr_t)at && (uintptr_t)at < to;
+        if (inside && strncmp(line, "VmFlags:", 8) == 0)
+            found = strstr(line, " dd") != NULL;
+    }
+    MUST(fclose(maps) == 0 && found >= 0);
+    return found;
+}
+
+/* Core files leave keys out, also after pages around them were used, and in a child. */
+static uint64_t excluded(size_t pages)
+{
+    char *area = map_pages(AREA);
+    lock(area, 0);
+    char *keys = page(area, FIRST);
+    MUST(madvise(keys, PAGE, MADV_DONTDUMP) == 0);
+    *page(area, 0) = 1;
+    uint64_t hash = press(pages);
+    MUST(is_left_out(keys) && !is_left_out(page(area, FIRST + 1)));
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        *page(area, 0) = 2;
+        press(pages);
+        MUST(is_left_out(keys) && !is_left_out(page(area, FIRST + 1)));
+        _exit(0);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+    MUST(munmap(area, AREA * PAGE) == 0);
+    return hash;
+}
+
+/* On the stack that the caller runs on: it may be refused, but returns. */
+static ucontext_t back, there;
+
+static void lock_here(void)
+{
+    volatile char key[64];
+    key[0] = 7;
+    MUST(mlock((const void *)key, sizeof key) == 0 || errno == ENOMEM);
+    MUST(key[0] == 7);
+}
+
+static uint64_t coroutine(size_t pages)
+{
+    char *stack = map_pages(AREA);
+    MUST(getcontext(&there) == 0);
+    there.uc_stack.ss_sp = stack;
+    there.uc_stack.ss_size = AREA * PAGE;
+    there.uc_link = &back;
+    makecontext(&there, lock_here, 0);
+    MUST(swapcontext(&back, &there) == 0);
+    MUST(munmap(stack, AREA * PAGE) == 0);
+    return press(pages);
+}
+
 static const struct section SECTIONS[] = {
-    {"keys", keys},   {"races", races},     {"protections", protections},
-    {"forks", forks}, {"changes", changes}, {NULL, NULL},
+    {"keys", keys},
+    {"races", races},
+    {"protections", protections},
+    {"forks", forks},
+    {"changes", changes},
+    {"neighbours", neighbours},
+    {"excluded", excluded},
+    {"coroutine", coroutine},
+    {NULL, NULL},
 };
 
 /* "more MIB": locks more than a program in a budget may, and says what it got. */

@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-enum { ROUNDS = 4, STRETCH = 48, EXTRA = 777 };
+enum { ROUNDS = 4, STRETCH = 48, EXTRA = 777, MANY = 1000 };
 
 static size_t pages;
 static char *own;
@@ -76,11 +76,19 @@ static void write_some(int side, int round, char *buffer, char *there)
 }
 
 /* As the kernel: up to the first page without access, and nothing if that is the first. */
-static void at_the_end(char *buffer, char *there)
+static void at_the_end(char *buffer, char *there, uint64_t *many)
 {
     MUST(transfer(0, buffer, there + (pages - 2) * PAGE, 4 * PAGE) == (ssize_t)(2 * PAGE));
     MUST(transfer(0, buffer, there + pages * PAGE, PAGE) == -1 && errno == EFAULT);
     MUST(transfer(1, buffer, there + pages * PAGE, PAGE) == -1 && errno == EFAULT);
+    /* Many small buffers, of which those of the other one do not ascend. */
+    struct iovec ours[MANY], theirs[MANY];
+    for (size_t i = 0; i < MANY; i++) {
+        ours[i] = (struct iovec){buffer + i * 24, 24};
+        theirs[i] = (struct iovec){there + (i * 7 % MANY) % pages * PAGE + i % 2 * 48, 24};
+    }
+    MUST(process_vm_readv(peer, ours, MANY, theirs, MANY, 0) == MANY * 24);
+    *many = hash_bytes(*many, buffer, MANY * 24);
     struct iovec one = {buffer, EXTRA}, none = {there, 0};
     MUST(process_vm_readv(peer, &one, 1, &none, 1, 0) == 0);
     MUST(process_vm_readv(peer, &one, 1, &one, 1, 1) == -1 && errno == EINVAL);
@@ -107,7 +115,8 @@ static uint64_t side_of(int side, int in, int out)
         say(out, 'c');
         hear(in);
     }
-    at_the_end(buffer, there);
+    uint64_t many = 0;
+    at_the_end(buffer, there, &many);
     say(out, 'e');
     hear(in);
     peer = getpid();
@@ -117,7 +126,7 @@ static uint64_t side_of(int side, int in, int out)
             check_page(buffer + k * PAGE, id_of(side, page + k), version_of(ROUNDS, page + k),
                        "an own page");
     }
-    return hash_bytes(0, own, pages * PAGE);
+    return hash_bytes(many, own, pages * PAGE);
 }
 
 /* Behind the process's pages is one that nobody may access. */

@@ -2,27 +2,29 @@
 //! of another process may be swapped out.
 //!
 //! ```text
-//! part of buffers on both sides -- read: at once -----------------------> the kernel's call
-//!       |                          -- a page is missing, or write: its      ^
-//!       |                             process brings the pages, holds them -/
-//!       \- a copy, if it is paged here
+//! Buffers, ours and theirs -- a few pieces --> Part -- copies of ours, if paged --> Pieces
+//! Pieces -- read: at once ----------------------------------------------> the kernel's call
+//!        \- a page is missing, or write: their process holds the pages --/
 //! ```
 //! The kernel's own fault on a page of another process raises no message where faults are served in
-//! the thread (`--faults in-thread`).
+//! the thread (`--faults in-thread`). What it writes to a page that is leaving would be lost.
 
-use super::access::{self, Access, accessible, copy_in, copy_out};
+use super::access::{Access, accessible, copy_in, copy_out};
 use super::bounce::{Bounce, Keep};
 use super::buffer::{BUFFERS_MAX, Buffer};
 use super::copied::Arguments;
 use super::page;
 use super::range::is_paged;
 use crate::bring::while_held;
-use highwater_session::{REQUEST_MAX, Request};
+use highwater_session::{Denied, REQUEST_MAX, Request};
 use highwater_units::PAGE_SIZE;
+use std::cell::Cell;
 
 /// The most bytes of a part, which may begin inside a page.
 const PART_LEN: usize = 128 << 10;
 const _: () = assert!(PART_LEN / PAGE_SIZE < REQUEST_MAX as usize);
+/// The most pieces of a part.
+const PIECES_MAX: usize = 16;
 
 /// Requests for the same part: its pages may be protected while others leave.
 const ATTEMPTS: usize = 16;
@@ -31,18 +33,20 @@ const FAULT: isize = -(libc::EFAULT as isize);
 
 /// Whose buffers a call writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+enum Writes {
     /// This process's: process_vm_readv.
-    Here,
+    Ours,
     /// The other one's: process_vm_writev.
-    There,
+    Theirs,
 }
 
 /// A call, without its buffers.
-struct Call {
+struct Transfer {
     number: usize,
     pid: usize,
-    direction: Direction,
+    writes: Writes,
+    /// Whether the other process holds pages, if it is asked: until it turns out that it does not.
+    may_hold: Cell<bool>,
 }
 
 /// Makes a call of either kind.
@@ -53,87 +57,256 @@ pub(super) fn make(number: usize, arguments: Arguments) -> isize {
         // SAFETY: the program's call.
         return unsafe { page::call(number, arguments) };
     }
-    let direction = match number as libc::c_long {
-        libc::SYS_process_vm_readv => Direction::Here,
-        _ => Direction::There,
+    let writes = match number as libc::c_long {
+        libc::SYS_process_vm_readv => Writes::Ours,
+        _ => Writes::Theirs,
     };
-    let (call, mut done) = (Call { number, pid, direction }, 0);
-    loop {
-        let both = rest_of(here, here_count, done).zip(rest_of(there, there_count, done));
-        let got = both.map_or(FAULT, |(ours, theirs)| call.part(ours, theirs));
-        if got <= 0 {
-            return if done > 0 { done as isize } else { got };
+    let transfer = Transfer { number, pid, writes, may_hold: Cell::new(true) };
+    // In the kernel's order: it looks at no array of the other's if there is nothing here.
+    let made = Buffers::read(here, here_count).and_then(|ours| match ours.rest() {
+        None => Ok(0),
+        Some(_) => Ok(transfer.all(ours, Buffers::read(there, there_count)?)),
+    });
+    made.unwrap_or_else(|error| -(error as isize))
+}
+
+/// How many buffers are read from the program at a time.
+const WINDOW: usize = 32;
+
+/// The buffers of a side, from a position on.
+#[derive(Clone, Copy)]
+struct Buffers {
+    array: usize,
+    count: usize,
+    /// Buffers from `window_first` on.
+    window: [Buffer; WINDOW],
+    window_first: usize,
+    /// The buffer at the position, and the bytes of it before that.
+    index: usize,
+    offset: usize,
+}
+
+impl Buffers {
+    /// Checks an array; the position is its first byte.
+    fn read(array: usize, count: usize) -> Result<Buffers, i32> {
+        let window = [Buffer { base: 0, len: 0 }; WINDOW];
+        let mut all = Buffers { array, count, window, window_first: 0, index: 0, offset: 0 };
+        for first in (0..count).step_by(WINDOW).rev() {
+            all.read_window(first).ok_or(libc::EFAULT)?;
+            let is_negative = |buffer: &Buffer| buffer.len > isize::MAX as usize;
+            if all.window[..WINDOW.min(count - first)].iter().any(is_negative) {
+                return Err(libc::EINVAL);
+            }
         }
-        done += got as usize;
+        all.skip_empty();
+        Ok(all)
+    }
+
+    fn read_window(&mut self, first: usize) -> Option<()> {
+        let len = WINDOW.min(self.count - first) * size_of::<Buffer>();
+        let from = self.array + first * size_of::<Buffer>();
+        self.window_first = first;
+        // SAFETY: the window has room.
+        (unsafe { copy_in(self.window.as_mut_ptr().cast(), from, len) } == len).then_some(())
+    }
+
+    /// What is left of the buffer at the position; `None`: it is the end.
+    fn rest(&self) -> Option<Buffer> {
+        (self.index < self.count).then(|| {
+            let Buffer { base, len } = self.window[self.index - self.window_first];
+            Buffer { base: base.wrapping_add(self.offset), len: len - self.offset }
+        })
+    }
+
+    /// Moves the position. An array that the program has changed since ends there.
+    fn advance(&mut self, mut bytes: usize) {
+        while let Some(rest) = self.rest().filter(|_| bytes > 0) {
+            let step = bytes.min(rest.len);
+            bytes -= step;
+            self.offset += step;
+            self.skip_empty();
+        }
+    }
+
+    fn skip_empty(&mut self) {
+        while self.rest().is_some_and(|rest| rest.len == 0) {
+            (self.index, self.offset) = (self.index + 1, 0);
+            let end = self.window_first + WINDOW;
+            if self.index == end && end < self.count && self.read_window(end).is_none() {
+                self.count = self.index;
+            }
+        }
     }
 }
 
-/// What is left, after `offset` bytes, of the buffer that has the next one; of no length if there
-/// is none. `None`: the array cannot be read.
-fn rest_of(array: usize, count: usize, offset: usize) -> Option<Buffer> {
-    let mut before = 0;
-    for index in 0..count {
-        let Buffer { base, len } = access::read(array + index * size_of::<Buffer>())?;
-        if offset - before < len {
-            let skipped = offset - before;
-            return Some(Buffer { base: base.wrapping_add(skipped), len: len - skipped });
-        }
-        before += len;
-    }
-    Some(Buffer { base: 0, len: 0 })
+/// As many bytes of each of ours as of each of theirs.
+struct Part {
+    ours: [Buffer; PIECES_MAX],
+    theirs: [Buffer; PIECES_MAX],
+    count: usize,
 }
 
-impl Call {
-    /// Transfers the first part of two buffers; returns how many bytes, or the error.
-    fn part(&self, ours: Buffer, theirs: Buffer) -> isize {
-        let len = ours.len.min(theirs.len).min(PART_LEN);
-        if len == 0 || !is_paged(ours.base) {
-            return self.through(ours.base, theirs.base, len);
-        }
-        let Some(mut bounce) = Bounce::new(len, 1, 0, Keep::Used) else {
-            return -(libc::ENOMEM as isize);
-        };
-        let copy = bounce.take(ours.base, len);
-        let there = match self.direction {
-            Direction::Here => accessible(ours.base, len, Access::Write),
-            // SAFETY: a piece of that length.
-            Direction::There => unsafe { copy_in(copy, ours.base, len) },
-        };
-        let got = if there > 0 { self.through(copy as usize, theirs.base, there) } else { FAULT };
-        if self.direction == Direction::Here && got > 0 {
-            // SAFETY: the kernel has written so many bytes of the piece.
-            unsafe { copy_out(ours.base, copy, got as usize) };
-        }
-        got
-    }
-
-    /// Lets the kernel transfer bytes from or to memory here that is not paged.
-    fn through(&self, here: usize, there: usize, len: usize) -> isize {
-        let [ours, theirs] = [here, there].map(|base| Buffer { base, len });
-        let [ours, theirs] = [&raw const ours, &raw const theirs].map(|buffer| buffer as usize);
-        // SAFETY: a part of the program's call, which the kernel checks.
-        let call = || unsafe { page::call(self.number, [self.pid, ours, 1, theirs, 1, 0]) };
-        // What is written to a page while it leaves would be lost: it is held first.
-        let mut got = if self.direction == Direction::Here || len == 0 { call() } else { FAULT };
-        for _ in 0..ATTEMPTS {
-            if got != FAULT {
+impl Part {
+    /// The next pieces: those of the other process ascend, and lie in few pages.
+    fn of(mut ours: Buffers, mut theirs: Buffers) -> Part {
+        let none = [Buffer { base: 0, len: 0 }; PIECES_MAX];
+        let mut part = Part { ours: none, theirs: none, count: 0 };
+        let mut left = PART_LEN;
+        while let Some((our, their)) = ours.rest().zip(theirs.rest()) {
+            let len = our.len.min(their.len).min(left);
+            if len == 0 || part.count == PIECES_MAX || !part.may_have(their.base, len) {
                 break;
             }
-            let Some(again) = while_held(self.pid as u32, self.pages(there, len), call) else {
-                return call();
+            part.ours[part.count] = Buffer { len, ..our };
+            part.theirs[part.count] = Buffer { len, ..their };
+            part.count += 1;
+            left -= len;
+            ours.advance(len);
+            theirs.advance(len);
+        }
+        part
+    }
+
+    fn may_have(&self, base: usize, len: usize) -> bool {
+        let Some(last) = self.count.checked_sub(1) else { return true };
+        let Buffer { base: first, .. } = self.theirs[0];
+        let before = self.theirs[last].base.saturating_add(self.theirs[last].len);
+        base >= before && pages_of(first, base.saturating_add(len) - first) <= REQUEST_MAX
+    }
+
+    /// Shortens it to the pieces before one, and so many bytes of that.
+    fn cut(&mut self, index: usize, len: usize) {
+        self.count = index + usize::from(len > 0);
+        (self.ours[index].len, self.theirs[index].len) = (len, len);
+    }
+
+    /// The other process's pages.
+    fn pages(&self, writes: Writes) -> Request {
+        let Buffer { base, .. } = self.theirs[0];
+        let Buffer { base: last, len } = self.theirs[self.count - 1];
+        let access = match writes {
+            Writes::Ours => highwater_mm::Access::Read,
+            Writes::Theirs => highwater_mm::Access::Write,
+        };
+        let count = pages_of(base, last.saturating_add(len) - base);
+        Request { first: (base / PAGE_SIZE) as u64, count, access }
+    }
+
+    /// Shortens it to bytes of its first piece that are in its first pages.
+    fn keep_pages(&mut self, pages: u64) {
+        let Buffer { base, len } = self.theirs[0];
+        self.cut(0, len.min(pages as usize * PAGE_SIZE - base % PAGE_SIZE));
+    }
+}
+
+/// Number of pages that some bytes lie in.
+fn pages_of(base: usize, len: usize) -> u64 {
+    (base % PAGE_SIZE + len).div_ceil(PAGE_SIZE) as u64
+}
+
+impl Transfer {
+    /// Transfers all; returns how many bytes, or the error.
+    fn all(&self, mut ours: Buffers, mut theirs: Buffers) -> isize {
+        let mut done = 0;
+        loop {
+            let part = Part::of(ours, theirs);
+            let got = if part.count > 0 { self.part(part) } else { 0 };
+            if got <= 0 {
+                return if done > 0 { done } else { got };
+            }
+            done += got;
+            ours.advance(got as usize);
+            theirs.advance(got as usize);
+        }
+    }
+
+    /// Transfers a part, or its first bytes.
+    fn part(&self, mut part: Part) -> isize {
+        let paged = |buffer: &&Buffer| is_paged(buffer.base);
+        let copied: usize = part.ours[..part.count].iter().filter(paged).map(|it| it.len).sum();
+        if copied == 0 {
+            return self.through(part);
+        }
+        let Some(mut bounce) = Bounce::new(copied, part.count, 0, Keep::Used) else {
+            return -(libc::ENOMEM as isize);
+        };
+        let programs = part.ours;
+        for (index, Buffer { base, len }) in programs.into_iter().enumerate().take(part.count) {
+            if !is_paged(base) {
+                continue;
+            }
+            let copy = bounce.take(base, len);
+            let there = match self.writes {
+                Writes::Ours => accessible(base, len, Access::Write),
+                // SAFETY: a piece of that length.
+                Writes::Theirs => unsafe { copy_in(copy, base, len) },
             };
-            got = again;
+            part.ours[index].base = copy as usize;
+            if there < len {
+                part.cut(index, there);
+                break;
+            }
+        }
+        let copies = part.ours;
+        let got = if part.count > 0 { self.through(part) } else { FAULT };
+        if self.writes == Writes::Ours {
+            copy_back(&programs, &copies, got.max(0) as usize);
         }
         got
     }
 
-    /// The other process's pages that have a part of some bytes.
-    fn pages(&self, there: usize, len: usize) -> Request {
-        let count = (there % PAGE_SIZE + len).div_ceil(PAGE_SIZE) as u64;
-        let access = match self.direction {
-            Direction::Here => highwater_mm::Access::Read,
-            Direction::There => highwater_mm::Access::Write,
-        };
-        Request { first: (there / PAGE_SIZE) as u64, count, access }
+    /// Lets the kernel transfer a part from or to memory here that is not paged.
+    fn through(&self, mut part: Part) -> isize {
+        let mut got = FAULT;
+        if self.writes == Writes::Ours || !self.may_hold.get() {
+            got = self.call(&part);
+        }
+        for _ in 0..ATTEMPTS {
+            if got != FAULT || !self.may_hold.get() {
+                break;
+            }
+            let pages = part.pages(self.writes);
+            let held = while_held(self.pid as u32, pages, |count| {
+                if count < pages.count {
+                    part.keep_pages(count);
+                }
+                self.call(&part)
+            });
+            match held {
+                Ok(Some(result)) => got = result,
+                Ok(None) => {}
+                // The first page is none that it could bring, and none that leaves.
+                Err(Denied::Refused) => {
+                    part.keep_pages(1);
+                    return self.call(&part);
+                }
+                Err(Denied::Absent | Denied::Silent) => {
+                    self.may_hold.set(false);
+                    return self.call(&part);
+                }
+            }
+        }
+        got
+    }
+
+    fn call(&self, part: &Part) -> isize {
+        let [ours, theirs] = [&part.ours, &part.theirs].map(|buffers| buffers.as_ptr() as usize);
+        // SAFETY: a part of the program's call, which the kernel checks.
+        unsafe { page::call(self.number, [self.pid, ours, part.count, theirs, part.count, 0]) }
+    }
+}
+
+/// Copies what the kernel has written, `done` bytes in all.
+fn copy_back(programs: &[Buffer], copies: &[Buffer], done: usize) {
+    let mut left = done;
+    for (program, copy) in programs.iter().zip(copies) {
+        let len = copy.len.min(left);
+        if program.base != copy.base && len > 0 {
+            // SAFETY: a piece of the bounce buffer.
+            unsafe {
+                copy_out(program.base, std::ptr::with_exposed_provenance(copy.base), len);
+            }
+        }
+        left -= len;
     }
 }
