@@ -78,7 +78,7 @@ pub(crate) struct Process {
     pub(crate) brings: AtomicBool,
     /// Other runs, whose processes have pages that this one accesses.
     pub(crate) others: Others,
-    /// Read by faults under way.
+    /// Read during each fault: a thread that writes waits for those that have begun.
     pub(crate) faults: Arc<CpuLock>,
     /// Knows what lies where in the range.
     pub(crate) owner: Arc<dyn Owner>,
