@@ -272,8 +272,12 @@ impl Share {
         if entry.step(word, held).is_none() {
             return;
         }
-        let asker = |by| by == OUTSIDER || self.budget().reap(by) == Reaped::Lives;
-        let lives = || asker(posted.by) && Instant::now() < until;
+        // Another process may join in the place of one that has ended.
+        let (budget, by) = (self.budget(), posted.by);
+        let owner = || budget.words().entries.get(by).map(|asker| asker.owner.load(Acquire));
+        let asker = owner();
+        let asks = || by == OUTSIDER || owner() == asker && budget.reap(by) == Reaped::Lives;
+        let lives = || asks() && Instant::now() < until;
         if !entry.sleep_until(lives, || entry.request.load(Acquire) != held) {
             entry.step(held, 0);
         }
