@@ -55,12 +55,13 @@ fn locked_pages_stay_in_memory() {
 #[test]
 fn processes_read_and_write_each_others_pages() {
     let place = Place::beside_others();
-    let program = place.c_program("peers", &["16"]);
-    let unlimited = place.run(&program).expect_success("peers");
-    for mode in [Mode::InThread, Mode::Copies] {
-        let limits = Limits { mode: Some(mode), ..Limits::of(12 * MIB) };
-        let report = place.compare_output("peers", &unlimited, &limits, &program);
-        report.expect_swapping();
+    for (name, arguments) in [("peers", &["16"][..]), ("transfers", &["16", "150"])] {
+        let program = place.c_program(name, arguments);
+        let unlimited = place.run(&program).expect_success(name);
+        for mode in [Mode::InThread, Mode::Copies] {
+            let limits = Limits { mode: Some(mode), ..Limits::of(12 * MIB) };
+            place.compare_output(name, &unlimited, &limits, &program).expect_swapping();
+        }
     }
 }
 
