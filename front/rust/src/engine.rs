@@ -21,6 +21,7 @@ use crate::serving::{Addresses, Attempt, Serving};
 use highwater_devices::Device;
 use highwater_mm::stats::{Counter, Shortage, Snapshot};
 use highwater_mm::{Access, Config, Manager, Pin, Range};
+use highwater_platform::Mmu;
 use highwater_serve::while_pages_are_locked;
 use highwater_session::FaultThreads;
 use highwater_uffd::api::{Faults, Source};
@@ -357,7 +358,11 @@ impl Engine {
         let manager = self.manager()?;
         let most = (manager.frames() / PINNED_SHARE) as u32;
         let counted = Counted::new(&self.pinned, most)?;
+        manager.platform().expect_holds();
         let pin = manager.pin(space, vpn, access)?;
+        if access == Access::Write {
+            manager.platform().allow_write(space, vpn, 1);
+        }
         let address = manager.platform().address(space, vpn);
         let address = NonNull::new(address).expect("spaces do not lie at 0");
         Ok(Pinned { _pin: pin, _counted: counted, address })

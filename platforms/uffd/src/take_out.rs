@@ -142,9 +142,10 @@ impl Uffd {
             changing[count] = *place;
             count += 1;
         }
+        let most = if self.holds_are_expected() { 0 } else { BETWEEN_MAX };
         let near = |a: &Place, b: &Place| {
             let between = &found[page_at(a) + 1..page_at(b)];
-            between.iter().filter(|page| page.is_writable).count() <= BETWEEN_MAX
+            between.iter().filter(|page| page.is_writable).count() <= most
         };
         for stretch in changing[..count].chunk_by(near) {
             self.protect_stretch(pages, stretch);

@@ -29,6 +29,8 @@ pub struct Uffd {
     transit: Option<Transit>,
     /// Whether the program may pin pages for I/O.
     pins: AtomicBool,
+    /// Whether pages are held for system calls, whose writes fail on protected ones.
+    holds: AtomicBool,
     /// Whether stores to pages that other processes map are counted (`parting.rs`).
     pub(crate) guards: AtomicBool,
     /// Of these pages so many were kept in the program (`KEPT_MAX`).
@@ -83,6 +85,7 @@ impl Uffd {
             residency: Residency::new(),
             transit,
             pins: AtomicBool::new(false),
+            holds: AtomicBool::new(false),
             guards: AtomicBool::new(false),
             kept: AtomicUsize::new(0),
             topology,
@@ -266,6 +269,21 @@ impl Uffd {
         self.pins.store(true, SeqCst);
         // Batches that did not see the change are over when this lock was free.
         drop(self.areas.protections().exclude());
+    }
+
+    /// From now on pages may be held for system calls: no page is protected because others around
+    /// it leave. One that was before is writable again after `allow_write`.
+    pub fn expect_holds(&self) {
+        if !self.holds.load(SeqCst) {
+            self.holds.store(true, SeqCst);
+            // As for pins.
+            drop(self.areas.protections().exclude());
+        }
+    }
+
+    /// Whether pages may be held for system calls.
+    pub(crate) fn holds_are_expected(&self) -> bool {
+        self.holds.load(SeqCst)
     }
 
     /// Whether the program may pin pages and the kernel can tell which.
