@@ -358,14 +358,21 @@ impl Engine {
         let manager = self.manager()?;
         let most = (manager.frames() / PINNED_SHARE) as u32;
         let counted = Counted::new(&self.pinned, most)?;
-        manager.platform().expect_holds();
         let pin = manager.pin(space, vpn, access)?;
-        if access == Access::Write {
-            manager.platform().allow_write(space, vpn, 1);
-        }
         let address = manager.platform().address(space, vpn);
         let address = NonNull::new(address).expect("spaces do not lie at 0");
         Ok(Pinned { _pin: pin, _counted: counted, address })
+    }
+
+    /// Lets system calls write to a page that is pinned for writing.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub(crate) fn open_to_calls(&self, space: SpaceId, vpn: Vpn) -> Result<(), Error> {
+        let platform = self.manager()?.platform();
+        platform.expect_holds();
+        platform.allow_write(space, vpn, 1);
+        Ok(())
     }
 
     /// All counters.

@@ -276,7 +276,9 @@ impl Mapping {
     /// exists.
     pub unsafe fn page_shared(&self, offset: usize) -> Result<PageMut<'_>, Error> {
         let (index, len) = self.page_of(offset)?;
-        Ok(PageMut::new(self.pin(index, Access::Write)?, len))
+        let pinned = self.pin(index, Access::Write)?;
+        self.engine.open_to_calls(self.space, self.vpn(index))?;
+        Ok(PageMut::new(pinned, len))
     }
 
     fn fill_zeros(&mut self, range: std::ops::Range<usize>) -> Result<(), Error> {
