@@ -46,8 +46,7 @@ impl Dump {
 
     /// Includes the parts of a block that are not the kernel's, from the beginning.
     fn begin(&self, block: u64, parts: &[(Vpn, Vpn)]) {
-        self.blocks[(block / u64::from(u64::BITS)) as usize]
-            .fetch_or(1 << (block % u64::from(u64::BITS)), Relaxed);
+        self.mark(block);
         let (first, end) = (Vpn(block * BLOCK), Vpn((block + 1) * BLOCK));
         for part in parts {
             let range = Range { first: first.max(part.0), end: end.min(part.1) };
@@ -60,13 +59,20 @@ impl Dump {
     /// Includes the blocks of pages that are about to be used.
     pub(crate) fn include(&self, range: Range) {
         for block in range.first.0 / BLOCK..range.end.0.div_ceil(BLOCK) {
-            let (word, bit) = (block / u64::from(u64::BITS), 1 << (block % u64::from(u64::BITS)));
-            let Some(word) = self.blocks.get(word as usize) else { return };
-            if word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0 {
+            if self.mark(block) {
                 let (first, end) = (block * BLOCK, ((block + 1) * BLOCK).min(self.pages));
                 self.advise(Range { first: Vpn(first), end: Vpn(end) }, Advice::LinuxDoDump);
             }
         }
+    }
+
+    /// Marks a block as dumped; `false`: it was, or is none of the range.
+    fn mark(&self, block: u64) -> bool {
+        let (word, bit) = (block / u64::from(u64::BITS), 1 << (block % u64::from(u64::BITS)));
+        let word = self.blocks.get(word as usize);
+        word.is_some_and(|word| {
+            word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0
+        })
     }
 
     /// Follows MADV_DONTDUMP and MADV_DODUMP.

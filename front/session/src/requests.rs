@@ -14,14 +14,14 @@
 
 use crate::budget::{Budget, ENTRIES, Entry, Reaped};
 use crate::settings::RUN_DIR;
-use crate::share::Share;
+use crate::share::{Share, sleep};
 use crate::stats_file::Image;
 use highwater_mm::Access;
 use rustix::thread::futex;
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 /// The most pages of a request.
@@ -113,7 +113,7 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// What a request has become.
+    /// The pages of a request, if its process holds them now.
     fn of(entry: &'a Entry, word: u64) -> Option<Held<'a>> {
         let now = entry.request.load(Acquire);
         let is_held = (now ^ word) & !COUNT == HELD;
@@ -129,14 +129,6 @@ impl<'a> Held<'a> {
     pub fn end(self) -> bool {
         self.entry.step(self.word, 0).is_some()
     }
-}
-
-/// Sleeps until a word changes from `seen`, or for `most`.
-fn sleep(word: &AtomicU32, seen: u32, most: Duration) {
-    let timeout =
-        futex::Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
-    // An error means that the word has changed, or that the wait is over.
-    let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
 }
 
 impl Entry {
@@ -237,12 +229,13 @@ impl Share {
         self.budget().request_by(self.index(), pid, request)
     }
 
-    /// What another process asks for.
+    /// The request of another process for pages of this one, if there is one.
     pub fn requested(&self) -> Option<Posted> {
         Posted::from_bits(self.entry().request.load(Acquire))
     }
 
-    /// What another process asks for, within a time. For the one thread that holds pages.
+    /// As [`Share::requested`], after a wait of at most `most` if there is none. Only the thread
+    /// that holds pages calls it.
     pub fn wait_requested(&self, most: Duration) -> Option<Posted> {
         let entry = self.entry();
         let seen = entry.requests.load(Acquire);

@@ -505,17 +505,21 @@ impl Share {
     /// Sleeps until somebody becomes short or the limit changes after `seen`, but no longer than
     /// `most`.
     pub fn wait(&self, seen: u32, most: Duration) {
-        let timeout =
-            futex::Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
-        let changes = &self.budget.head().changes;
-        // An error means that the word has changed, or that the wait is over.
-        let _ = futex::wait(changes, futex::Flags::empty(), seen, Some(&timeout));
+        sleep(&self.budget.head().changes, seen, most);
     }
 
     /// A number that changes when [`Share::wait`] is to return.
     pub fn changes(&self) -> u32 {
         self.budget.head().changes.load(Acquire)
     }
+}
+
+/// Sleeps until a word changes from `seen`, or for `most`.
+pub(crate) fn sleep(word: &AtomicU32, seen: u32, most: Duration) {
+    let timeout =
+        futex::Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    // An error means that the word has changed, or that the wait is over.
+    let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ fn processes_of_two_runs_read_and_write_each_others_pages() {
     assert_eq!(String::from_utf8_lossy(&outputs[0].stdout), expected);
 }
 
-/// What a program locks takes a small part of the budget at most.
+/// A program can lock only a small part of the budget.
 #[test]
 fn a_budget_is_not_locked() {
     let place = Place::beside_others();

@@ -7,7 +7,7 @@
 //!        \- a page is missing, or write: their process holds the pages --/
 //! ```
 //! The kernel's own fault on a page of another process raises no message where faults are served in
-//! the thread (`--faults in-thread`). What it writes to a page that is leaving would be lost.
+//! the thread (`--faults in-thread`). The kernel's write to a page that is leaving would be lost.
 
 use super::access::{Access, accessible, copy_in, copy_out};
 use super::bounce::{Bounce, Keep};
@@ -110,7 +110,7 @@ impl Buffers {
         (unsafe { copy_in(self.window.as_mut_ptr().cast(), from, len) } == len).then_some(())
     }
 
-    /// What is left of the buffer at the position; `None`: it is the end.
+    /// The rest of the buffer at the position. `None` at the end.
     fn rest(&self) -> Option<Buffer> {
         (self.index < self.count).then(|| {
             let Buffer { base, len } = self.window[self.index - self.window_first];
