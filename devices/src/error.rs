@@ -50,6 +50,8 @@ pub enum Reason {
         /// The operating system's error number.
         errno: i32,
     },
+    /// The server ends connections without an answer: it dies, or waits for TLS.
+    HangsUp,
     /// The server's name has no address.
     UnknownHost,
     /// Another program than Redis or Valkey answers there.
@@ -163,6 +165,16 @@ impl Reason {
         }
     }
 
+    /// Whether a server that could be used gives this reason while it dies, when it is gone, or
+    /// while it starts again.
+    pub(crate) fn is_of_a_server_that_ended(&self) -> bool {
+        match self {
+            Reason::Unreachable { .. } | Reason::HangsUp | Reason::Unwilling => true,
+            Reason::Tls(fault) => matches!(fault, TlsFault::NotSpoken | TlsFault::ClientRefused),
+            _ => false,
+        }
+    }
+
     /// The reason for an error of the standard library. An error without a number (a path with a
     /// NUL byte) is an invalid argument.
     pub(crate) fn from_io(step: &'static str, error: &io::Error) -> Reason {
@@ -192,6 +204,7 @@ impl fmt::Display for Reason {
                 let error = io::Error::from_raw_os_error(*errno);
                 write!(f, "the server cannot be reached: {error}")
             }
+            Reason::HangsUp => f.write_str("what answers there hangs up"),
             Reason::UnknownHost => f.write_str("the server's name has no address"),
             Reason::NotRedis => {
                 f.write_str("what answers there is neither a Redis nor a Valkey server")

@@ -110,7 +110,7 @@ fn open_replicas(
     let mut soon = options.clone();
     soon.remote.patience = patience.min(replicate::PATIENCE);
     let is_gone = |error: &OpenError| {
-        options.remote.run.is_some() && matches!(error.reason, Reason::Unreachable { .. })
+        options.remote.run.is_some() && error.reason.is_of_a_server_that_ended()
     };
     match replicas.map(|replica| open_wrapped(replica, &soon, &|device| device)) {
         [Ok(first), Ok(second)] => Replicated::new(spec.to_string(), [first, second], patience)

@@ -420,8 +420,8 @@ fn what_cannot_be_opened_says_why() {
 /// Another service that speaks first.
 #[test]
 fn another_service_is_not_taken_for_a_server() {
-    let opened = open_another_service(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", |port| {
-        format!("nbd:127.0.0.1:{port}/swap:4M")
-    });
+    let (words, options) = (b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", OpenOptions::default());
+    let opened =
+        open_another_service(words, &options, |port| format!("nbd:127.0.0.1:{port}/swap:4M"));
     assert_eq!(opened, Err(Reason::NotNbd));
 }

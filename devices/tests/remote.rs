@@ -344,8 +344,26 @@ fn what_cannot_be_opened_says_why() {
 /// Another service that answers in words of its own.
 #[test]
 fn another_service_is_not_taken_for_a_server() {
-    let opened = open_another_service(b"HTTP/1.1 400 Bad Request\r\n\r\n", |port| {
-        format!("redis:127.0.0.1:{port}:1M")
-    });
+    let (words, options) = (b"HTTP/1.1 400 Bad Request\r\n\r\n", OpenOptions::default());
+    let opened = open_another_service(words, &options, |port| format!("redis:127.0.0.1:{port}:1M"));
     assert_eq!(opened, Err(Reason::NotRedis));
+}
+
+/// A server that was killed may still accept a connection, and end it. A process of a run that
+/// started then was not paged.
+#[test]
+fn a_process_of_a_run_starts_with_the_replica_that_does_not_hang_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = format!("dir:{}:4M", dir.path().display());
+    for server in ["redis:127.0.0.1", "nbd:127.0.0.1"] {
+        let open = |run| {
+            let remote = RemoteOptions { run, ..RemoteOptions::default() };
+            let options = OpenOptions { remote, ..OpenOptions::default() };
+            open_another_service(b"", &options, |port| {
+                format!("replicate:{server}:{port}:4M+{file}")
+            })
+        };
+        assert_eq!(open(None), Err(Reason::HangsUp), "{server}");
+        assert_eq!(open(Some(dir.path().join("run"))), Ok(()), "{server}");
+    }
 }

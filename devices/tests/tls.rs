@@ -240,7 +240,7 @@ fn no_page_and_no_password_goes_to_a_server_without_tls() {
 fn a_server_by_tls_is_no_server_without() {
     let files = Files::new();
     let Some(redis) = Server::redis(&files, "no") else { return };
-    assert_eq!(redis.refusal("redis", "", TlsFiles::default()), Some(Reason::NotRedis));
+    assert_eq!(redis.refusal("redis", "", TlsFiles::default()), Some(Reason::HangsUp));
     let Some(nbd) = Server::nbd(&files, NBD_TLS) else { return };
     assert_eq!(nbd.refusal("nbd", "", TlsFiles::default()), Some(Reason::WantsTls));
 }

@@ -5,7 +5,7 @@ use highwater_devices::{Device, OpenOptions, Reason, Spec, open_with};
 use highwater_platform::{Direction, Io, IoError};
 use highwater_units::{Bytes, Order, Pfn, Prng};
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,9 +24,10 @@ pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Opens a device on a port where another service answers, in these words.
+/// Opens a device on a port where another service answers, in these words and no more.
 pub(crate) fn open_another_service(
     words: &'static [u8],
+    options: &OpenOptions,
     spec: impl Fn(u16) -> String,
 ) -> Result<(), Reason> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -34,9 +35,10 @@ pub(crate) fn open_another_service(
     let service = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(words).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
         let _ = stream.read(&mut [0; 100]);
     });
-    let opened = open_with(&spec, &OpenOptions::default()).map(drop);
+    let opened = open_with(&spec, options).map(drop);
     service.join().unwrap();
     opened.map_err(|error| error.reason)
 }

@@ -147,8 +147,7 @@ fn evicts(info: &str) -> bool {
 
 fn reason(problem: Problem) -> Reason {
     match problem {
-        // It waits for something else, such as TLS.
-        Problem::Lost(libc::ECONNRESET) => Reason::NotRedis,
+        Problem::Lost(libc::ECONNRESET | libc::EPIPE) => Reason::HangsUp,
         Problem::Lost(errno) => Reason::Unreachable { errno },
         Problem::Malformed => Reason::NotRedis,
         Problem::Tls(fault) => Reason::Tls(fault),
