@@ -23,8 +23,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// shadow memory of sanitizers ends before 0x1001_0000_0000.
 const OWN_AREA: Range<usize> = 0x1c00_0000_0000..0x1dff_0000_0000;
 const PAGE: usize = 4096;
-/// Pages of which the first mapping's address is one: half of the area.
-const FIRST_PAGES: usize = 1 << 28;
+/// Pages of which the first mapping's address is one: a quarter of the area, so that a mapping of
+/// half of it fits behind.
+const FIRST_PAGES: usize = 1 << 27;
 /// Addresses in use that are passed over before the kernel chooses.
 const TRIES: usize = 64;
 

@@ -20,35 +20,48 @@ struct Block {
     len: AtomicUsize,
 }
 
-static BLOCKS: [Block; BLOCKS_MAX] =
-    [const { Block { address: AtomicUsize::new(0), len: AtomicUsize::new(0) } }; BLOCKS_MAX];
+/// Blocks of one owner.
+pub(crate) struct Blocks([Block; BLOCKS_MAX]);
 
-/// Records a block.
-pub(crate) fn add(address: *mut u8, len: usize) {
-    let takes =
-        |block: &&Block| block.address.compare_exchange(0, address.addr(), AcqRel, Relaxed).is_ok();
-    if let Some(block) = BLOCKS.iter().find(takes) {
-        block.len.store(len, Release);
+/// Those of this library.
+pub(crate) static BLOCKS: Blocks = Blocks::new();
+
+impl Blocks {
+    const fn new() -> Blocks {
+        Blocks(
+            [const { Block { address: AtomicUsize::new(0), len: AtomicUsize::new(0) } };
+                BLOCKS_MAX],
+        )
     }
-}
 
-/// Forgets a block, before it is unmapped.
-pub(crate) fn remove(address: *mut u8) {
-    let is_it = |block: &&Block| block.address.load(Acquire) == address.addr();
-    if let Some(block) = BLOCKS.iter().find(is_it) {
-        block.len.store(0, Release);
-        block.address.store(0, Release);
+    /// Records a block.
+    pub(crate) fn add(&self, address: *mut u8, len: usize) {
+        let address = address.addr();
+        let takes =
+            |block: &&Block| block.address.compare_exchange(0, address, AcqRel, Relaxed).is_ok();
+        if let Some(block) = self.0.iter().find(takes) {
+            block.len.store(len, Release);
+        }
     }
-}
 
-/// Bytes of the recorded blocks that have no memory.
-pub(crate) fn unused() -> usize {
-    let unused = |block: &Block| {
-        let (address, len) = (block.address.load(Acquire), block.len.load(Acquire));
-        let chunks = (0..len).step_by(PAGES_MAX * PAGE_SIZE);
-        chunks.map(|at| missing(address + at, len - at)).sum::<usize>() * PAGE_SIZE
-    };
-    BLOCKS.iter().map(unused).sum()
+    /// Forgets a block, before it is unmapped.
+    pub(crate) fn remove(&self, address: *mut u8) {
+        let is_it = |block: &&Block| block.address.load(Acquire) == address.addr();
+        if let Some(block) = self.0.iter().find(is_it) {
+            block.len.store(0, Release);
+            block.address.store(0, Release);
+        }
+    }
+
+    /// Bytes of the recorded blocks that have no memory.
+    pub(crate) fn unused(&self) -> usize {
+        let unused = |block: &Block| {
+            let (address, len) = (block.address.load(Acquire), block.len.load(Acquire));
+            let chunks = (0..len).step_by(PAGES_MAX * PAGE_SIZE);
+            chunks.map(|at| missing(address + at, len - at)).sum::<usize>() * PAGE_SIZE
+        };
+        self.0.iter().map(unused).sum()
+    }
 }
 
 /// Pages without memory among the first [`PAGES_MAX`]; none if the block was unmapped meanwhile.
@@ -70,16 +83,16 @@ mod tests {
     fn pages_that_were_written_are_in_use() {
         let len = 3 * PAGES_MAX * PAGE_SIZE / 2;
         let block = highwater_os::sys::map_anonymous(len).unwrap();
-        let before = unused();
-        add(block, len);
-        assert_eq!(unused() - before, len);
+        let blocks = Blocks::new();
+        blocks.add(block, len);
+        assert_eq!(blocks.unused(), len);
         for page in [0, 5, PAGES_MAX + 7] {
             // SAFETY: within the block.
             unsafe { block.add(page * PAGE_SIZE).write_volatile(1) };
         }
-        assert_eq!(unused() - before, len - 3 * PAGE_SIZE);
-        remove(block);
-        assert_eq!(unused(), before);
+        assert_eq!(blocks.unused(), len - 3 * PAGE_SIZE);
+        blocks.remove(block);
+        assert_eq!(blocks.unused(), 0);
         // SAFETY: the mapping made above.
         unsafe { highwater_os::sys::unmap(block, len) };
     }

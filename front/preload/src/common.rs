@@ -53,6 +53,40 @@ impl Common {
     }
 }
 
+/// Pages that have parted since processes without a manager were measured, and that count for one
+/// of these: a forked child that only waits has more with each page that its parent writes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SinceMeasured {
+    /// The last measurement that was noticed.
+    measure: u64,
+    /// Pages that had parted before it, ...
+    before: i64,
+    /// ... and when this was noted last.
+    latest: i64,
+    /// What a look found.
+    pages: u64,
+}
+
+impl SinceMeasured {
+    /// `parted` now, after so many measurements.
+    pub(crate) fn note(&mut self, measure: u64, parted: i64) {
+        if measure != self.measure {
+            *self = SinceMeasured { measure, before: self.latest, latest: parted, pages: 0 };
+        }
+        self.latest = parted;
+    }
+
+    /// A look at this process found what it still has in common. Of a page of two processes, half
+    /// counted for the other.
+    pub(crate) fn look(&mut self, parted: i64) {
+        self.pages = (parted - self.before).max(0).cast_unsigned() / 2;
+    }
+
+    pub(crate) fn pages(self) -> u64 {
+        self.pages
+    }
+}
+
 /// Minor faults so far of the process with this number in /proc; 0 if /proc does not tell.
 pub(crate) fn minor_faults(in_proc: i32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{in_proc}/stat")).unwrap_or_default();
@@ -86,6 +120,21 @@ mod tests {
         assert_eq!((seen.left(30), seen.can_part(30)), (-30, 70));
         let lent = common.lent(50, 30);
         assert_eq!((lent.left(30), lent.can_part(30), lent.others()), (20, 70, 50));
+    }
+
+    #[test]
+    fn a_child_without_a_manager_has_half_of_what_parts_after_it_was_measured() {
+        let mut since = SinceMeasured::default();
+        since.note(1, 100);
+        since.note(1, 300);
+        since.note(2, 340);
+        assert_eq!(since.pages(), 0, "no look has taken the child's pages for counted");
+        since.look(400);
+        assert_eq!(since.pages(), 50, "measured between 300 and 340");
+        since.note(2, 500);
+        assert_eq!(since.pages(), 50, "pages that part after the look count one by one");
+        since.note(3, 510);
+        assert_eq!(since.pages(), 0, "measured with the child");
     }
 
     #[test]

@@ -13,8 +13,9 @@
 //! handler that interrupted its thread at `main`, and forks, cannot take that lock: its child does
 //! not use `main` again.
 
+use crate::blocks::BLOCKS;
+use crate::dump;
 use crate::signals::Blocked;
-use crate::{blocks, dump};
 use dlmalloc::{Allocator, Dlmalloc};
 use highwater_os::sys;
 use std::alloc::{GlobalAlloc, Layout};
@@ -211,7 +212,7 @@ fn mapping_of(layout: Layout) -> Option<usize> {
 fn block(len: usize) -> *mut u8 {
     let address = Pages.alloc(len).0;
     if !address.is_null() {
-        blocks::add(address, len);
+        BLOCKS.add(address, len);
     }
     address
 }
@@ -233,7 +234,7 @@ unsafe impl GlobalAlloc for Own {
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         if let Some(len) = mapping_of(layout) {
-            blocks::remove(address);
+            BLOCKS.remove(address);
             Pages.free(address, len);
             return;
         }
@@ -296,7 +297,7 @@ unsafe impl GlobalAlloc for Own {
 
 /// Bytes in use for the manager's own memory. Looks up each page of large blocks.
 pub(crate) fn resident() -> usize {
-    MAPPED.load(Relaxed).saturating_sub(blocks::unused())
+    MAPPED.load(Relaxed).saturating_sub(BLOCKS.unused())
 }
 
 /// Call before waiting for other threads, possibly in a signal handler. If this thread has `main`

@@ -14,10 +14,10 @@
 //! the manager's faults.
 //!
 //! Locking: `looks`, `common`, `most` and `code`, each taken alone; `forked` after `common`, so
-//! that a look that ends a guard excludes a fork that begins one.
+//! that a look that ends a guard excludes a fork that begins one; `since` after `common`.
 
 use crate::code::{self, Unmapping};
-use crate::common::{Common, minor_faults};
+use crate::common::{Common, SinceMeasured, minor_faults};
 use crate::memory;
 use crate::smaps::{self, Elsewhere, Paged, Seen};
 use highwater_mm::Manager;
@@ -115,6 +115,7 @@ pub(crate) struct Unpaged {
     /// zero where others map pages of the manager's, too, so that these count for them in part.
     elsewhere: AtomicI64,
     common: Mutex<Common>,
+    since: Mutex<SinceMeasured>,
     /// Minor faults of the program's process, before a guard.
     faults: AtomicU64,
     forked: Mutex<Option<Instant>>,
@@ -146,6 +147,7 @@ impl Unpaged {
             looks: Mutex::new(Looks::from(if common == 0 { FIRST } else { FIRST_OF_CHILD })),
             elsewhere: AtomicI64::new(0),
             common: Mutex::new(Common::new(common, 0)),
+            since: Mutex::default(),
             faults: AtomicU64::new(0),
             forked: Mutex::new(None),
             share,
@@ -211,7 +213,11 @@ impl Unpaged {
         let more = pages.cast_signed() - common.left(parted);
         *common = match kin {
             None if has_forked => common.at_most(pages, parted),
-            _ => Common::new(pages, parted),
+            None => {
+                lock(&self.since).look(parted);
+                Common::new(pages, parted)
+            }
+            Some(_) => Common::new(pages, parted),
         };
         // Under guard, all that part are counted, by the process that parts them.
         if let Some(share) = kin.filter(|_| platform.is_guarded()) {
@@ -311,16 +317,28 @@ impl Unpaged {
         // Such a child keeps the manager's memory as it was.
         let of_child = if self.has_forked() { Bytes(memory::resident() as u64) } else { Bytes(0) };
         let (common, parted) = (*lock(&self.common), platform.pages_parted());
+        let unmeasured = self.unmeasured();
         let shared = if common.others() == 0 { 0 } else { common.left(self.parted()) };
         let reserve = if platform.is_guarded() { self.manager.frames() / RESERVE_SHARE } else { 0 };
         let reserve = reserve.min(common.others().saturating_add_signed(shared));
         Besides {
-            unpaged: unpaged.pages() + of_child.pages() + reserve + excess,
+            unpaged: unpaged.pages() + of_child.pages() + unmeasured + reserve + excess,
             devices: devices.pages(),
             shared,
             common: common.others(),
             parted,
         }
+    }
+
+    /// Pages that have parted, and that nobody has counted for a child without a manager.
+    fn unmeasured(&self) -> u64 {
+        let Some(share) = self.share.as_ref().filter(|_| self.manager.platform().is_guarded())
+        else {
+            return 0;
+        };
+        let mut since = lock(&self.since);
+        since.note(share.measures(), self.parted());
+        since.pages()
     }
 
     /// The counters that publish it.

@@ -1,8 +1,8 @@
 //! The memory of a run, shared by its processes: who may use how many pages.
 //!
 //! ```text
-//! run_dir/budget:  layout | limit, its maximum, scope | unpaged | short until | turn | tuning
-//!                  | compactions | used | changes | Entry x 4096
+//! run_dir/budget:  layout | limit, its maximum, scope | unpaged, measures | short until | turn
+//!                  | tuning | compactions | used | changes | Entry x 4096
 //!                  | SwapWords: the room of swap devices                          swap_room.rs
 //!                  | SwapList: the swap devices                                   swap_list.rs
 //! Entry:           owner: pid and image   granted   unpaged   spare   misses   short until
@@ -52,7 +52,7 @@ pub const BUDGET_FILE: &str = "budget";
 pub(crate) const ENTRIES: usize = 4096;
 
 /// Identifies the layout of the file.
-const LAYOUT: u64 = 0x4857_6275_6467_0008;
+const LAYOUT: u64 = 0x4857_6275_6467_0009;
 
 /// The pages that a process may always have, whatever the others have: with less, watermarks and
 /// batches leave a manager that pages no room.
@@ -81,6 +81,8 @@ pub(crate) struct Head {
     pub(crate) scope: AtomicU64,
     /// Pages of processes that have no entry.
     pub(crate) unpaged: AtomicU64,
+    /// How often these were measured.
+    pub(crate) measures: AtomicU64,
     /// Until when somebody is short: milliseconds of the monotonic clock.
     pub(crate) short_until: AtomicU64,
     /// Whose turn it is: a [`crate::turns::Turn`].
@@ -471,6 +473,7 @@ impl Budget {
     /// Publishes how many pages are in use by processes that have no entry.
     pub fn set_unpaged(&self, pages: u64) {
         self.head().unpaged.store(pages, Relaxed);
+        self.head().measures.fetch_add(1, SeqCst);
         self.notify_if_over();
     }
 

@@ -248,6 +248,11 @@ impl Share {
         }
     }
 
+    /// How often the pages of processes that have no entry were measured.
+    pub fn measures(&self) -> u64 {
+        self.budget.head().measures.load(SeqCst)
+    }
+
     /// The pages by which all processes have more than there are.
     fn excess(&self) -> u64 {
         self.budget.granted().saturating_sub(self.budget.room())

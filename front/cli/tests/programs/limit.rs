@@ -244,9 +244,11 @@ fn share_above_limit(place: &Place, program: &[PathBuf]) -> f64 {
     over as f64 / samples as f64
 }
 
-/// Before, 152 MiB were resident: half of the pages that parted were not counted, the others 40 ms
-/// late, and nothing slowed the process that wrote. Now 89 to 107 MiB are, and on a busy machine up
-/// to 111, so the best of ten runs counts.
+/// Regressions: 152 MiB were resident, for half of the pages that parted were not counted, the
+/// others 40 ms late, and nothing slowed the process that wrote; and up to 110 MiB beside other
+/// load, for pages that parted between the looks of `highwater run` at the child and of the parent
+/// at itself counted for nobody. Now 91 to 95 MiB are. As a sample may be torn, one run of three
+/// counts.
 #[test]
 fn pages_that_part_after_a_fork_stay_within_the_limit() {
     let place = Place::new();
@@ -257,7 +259,7 @@ fn pages_that_part_after_a_fork_stay_within_the_limit() {
             let command = run(&place, "96M", &disk(&place), &program, &["parts", "72", writer]);
             most_resident(&format!("72 MiB that a {writer} changes"), limit, command, &place)
         };
-        assert!((0..10).map(run).any(|most| most <= limit + limit * 3 / 100), "by a {writer}");
+        assert!((0..3).map(run).any(|most| most <= limit + limit * 3 / 100), "by a {writer}");
     }
 }
 
