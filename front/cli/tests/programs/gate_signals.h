@@ -228,8 +228,9 @@ static void take_turns(struct shared *shared, unsigned parity)
 {
     for (unsigned turn = parity; turn < TURNS; turn += 2) {
         int flag = turn % 4 < 2 ? 128 : 0;
-        while (atomic_load(&shared->turn) < turn)
-            wait_for_turn(shared, atomic_load(&shared->turn), flag);
+        unsigned seen;
+        while ((seen = atomic_load(&shared->turn)) < turn)
+            wait_for_turn(shared, seen, flag);
         if (turn % 10 == 0)
             evict((unsigned char *)shared, sizeof *shared);
         atomic_store(&shared->turn, turn + 1);
