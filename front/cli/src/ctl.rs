@@ -26,44 +26,44 @@ use highwater_session::{Budget, Member, SwapRoom, Tuning};
 use highwater_units::{Bytes, RUN_PAGES_MAX};
 use std::process::ExitCode;
 
-/// The words of the lines, for `--help`.
+/// Explains the words of the printed lines, for `--help`.
 const TERMS: &str = "\
 Lines, such as 'process 4711 = 14.3 MiB, 0 B free, 13.0 MiB unpaged, 1835 misses/s, short':
-  = 14.3 MiB       what the process may use for pages now, of the budget of all
-  free             free memory of it that the process would not miss, and others may get
+  = 14.3 MiB       memory that the process may use for pages now, part of the session's budget
+  free             the part of it that the process does not need, and that others may get
   unpaged          memory of the process that counts towards the budget and cannot be paged
-  misses/s         pages that faults brought in, in a second lately: memory moves to the processes
-                   that miss more for what they have
-  short            the process lately asked for more memory, and got none
+  misses/s         recent rate of pages read in by faults: memory moves to processes that have more
+                   misses for each page of memory
+  short            the process recently asked for more memory, and got none
 and 'process 4711 dir:/var/tmp:4G = 96 MiB of 4 GiB, priority -':
-  96 MiB of 4 GiB  what the process has on this swap device, and its size
-  priority         that of the device, higher first; '-': none was given, so devices fill in the
-                   order given, after those with a priority";
+  96 MiB of 4 GiB  swap of the process on this device, and the size of the device
+  priority         of the device, higher first; '-': none was given: such devices are filled in the
+                   order in which they were given, after those with a priority";
 
 /// Read and change a running session
 ///
-/// Without keys, the first five are printed. A key with a value changes it: memory=512M is the new
-/// budget of all processes together, which those that have more give up within a second or so;
-/// kswapd=4 or kswapd=auto are the threads of each process that free memory in the background;
-/// swappiness=100, readahead=4 and file-readahead=64 are settings of each process's manager.
-/// swap-add=dir:/var/tmp:4G adds a swap device to all processes, swap-remove=/var/tmp moves its
-/// pages away and removes it, or is refused if they have no room. compact moves pages together, so
-/// that blocks of 2 MiB become free.
+/// Without keys, prints the first five. KEY=VALUE changes a key: memory=512M sets the budget of all
+/// processes together, and processes give up memory above it within a second or so; kswapd=4 or
+/// kswapd=auto sets the number of background threads that free memory in each process;
+/// swappiness=100, readahead=4 and file-readahead=64 set up each process's manager.
+/// swap-add=dir:/var/tmp:4G adds a swap device to all processes. swap-remove=/var/tmp moves the
+/// pages of a device to the others and removes it; it is refused if they have no room. compact
+/// moves pages together, so that blocks of 2 MiB become free.
 #[derive(Args)]
 #[command(after_long_help = TERMS)]
 pub(crate) struct Ctl {
-    /// The session, by name or pid, if several are running; then keys, each read or, with =VALUE,
-    /// changed: memory (budget), memory-max (highest budget that can be set), granted (pages that
-    /// all processes may use now), unpaged (what they use besides), processes (what each may use),
-    /// kswapd (threads that free memory: as set, and of each process now), swappiness (preference
-    /// for anonymous pages over pages of files in reclaim, 0 to 200), readahead (pages that a fault
-    /// of a sequential stream reads at most, 1 to 16), file-readahead (pages of a file's readahead
-    /// window, 0 to 256), swap (what all take of
-    /// each device, and the devices of each process), pressure (stalls of each, as in
-    /// /proc/pressure/memory), buddyinfo (free blocks of each by order), slabinfo (slabs of malloc,
-    /// in sum), locks (costs of the managers' locks, in sum), vmstat (all counters, in sum). Only
-    /// memory, kswapd, swappiness, readahead and file-readahead can be changed; swap-add and
-    /// swap-remove change the devices, and compact makes free blocks of 2 MiB
+    /// The session, by name or pid, if several are running; then keys to read or, with =VALUE, to
+    /// change: memory (budget), memory-max (highest budget that can be set), granted (pages that
+    /// all processes may use now), unpaged (their other memory), processes (memory that each may
+    /// use), kswapd (background threads: the setting, and those of each process now), swappiness
+    /// (preference of reclaim for anonymous pages over pages of files, 0 to 200), readahead (most
+    /// pages that a fault of a sequential stream reads, 1 to 16), file-readahead (pages of the
+    /// readahead window of a file, 0 to 256), swap (swap in use on each device, in all and by
+    /// process), pressure (stalls of each process, as in /proc/pressure/memory), buddyinfo (free
+    /// blocks of each process by order), slabinfo (slabs of malloc, all processes together), locks
+    /// (costs of the managers' locks, together), vmstat (all counters, together). Only memory,
+    /// kswapd, swappiness, readahead and file-readahead can be changed; swap-add and swap-remove
+    /// change the devices, and compact makes free blocks of 2 MiB
     #[arg(value_name = "PID|NAME] [KEY[=VALUE]")]
     arguments: Vec<String>,
 }
@@ -89,7 +89,7 @@ enum Key {
 }
 
 impl Key {
-    /// Those that are printed without keys, and then the others.
+    /// First the keys that are printed if none is given, then the others.
     const NAMES: [(&str, Key); 15] = [
         ("memory", Key::Memory),
         ("memory-max", Key::MemoryMax),
@@ -129,7 +129,7 @@ enum Request {
     RemoveSwap(Device),
 }
 
-/// A swap device that is to be removed.
+/// A swap device to be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Device {
     Named(String),
@@ -145,7 +145,7 @@ fn is_key(argument: &str) -> bool {
     argument.contains('=') || is_change || Key::named(argument).is_some()
 }
 
-/// The session that the arguments name, if they do, and the requests.
+/// The session that the arguments name, if any, and the requests.
 fn requests(arguments: &[String]) -> Result<(Option<&str>, Vec<Request>), Refusal> {
     let (given, keys) = match arguments.split_first() {
         Some((first, rest)) if !is_key(first) => (Some(first.as_str()), rest),
@@ -313,7 +313,7 @@ fn carry_out(
     }
 }
 
-/// The line of a key, and of its value if it has one.
+/// The line of a key, with its value if it has one.
 fn line(key: Key, value: Option<String>) -> String {
     format!("{} = {}\n", key.name(), value.unwrap_or_else(|| "-".to_owned()))
 }
@@ -364,7 +364,7 @@ fn read(key: Key, session: &Session, budget: Option<&Budget>) -> Result<String, 
     }
 }
 
-/// The text of a key, if any process has published what it needs.
+/// The text of a key; a refusal if it is empty, because no process has published these figures.
 fn known(key: Key, text: String) -> Result<String, Refusal> {
     if text.is_empty() {
         let what = format!("no process of this session has anything for '{}' now", key.name());
@@ -373,7 +373,7 @@ fn known(key: Key, text: String) -> Result<String, Refusal> {
     Ok(text)
 }
 
-/// The room that all processes use of each swap device, and of both levels of a tier.
+/// The space that all processes together use on each swap device, and on each level of a tier.
 fn swap_rooms(budget: &Budget) -> String {
     let words = |room: &SwapRoom| {
         let [claimed, limit] = [room.claimed, room.limit].map(Bytes::of_pages);
@@ -383,7 +383,7 @@ fn swap_rooms(budget: &Budget) -> String {
     used.iter().flat_map(|device| &device.rooms).map(words).collect::<Vec<_>>().join(", ")
 }
 
-/// The part of the budget that each process may use, a line each.
+/// The part of the budget that each process may use, one line per process.
 fn processes(budget: &Budget) -> String {
     let line = |Member { image, claim, unpaged }: Member| {
         let [granted, spare, unpaged] = [claim.granted, claim.spare, unpaged].map(Bytes::of_pages);
@@ -396,7 +396,7 @@ fn processes(budget: &Budget) -> String {
     budget.members().into_iter().map(line).collect()
 }
 
-/// All counters, a line each, as in /proc/vmstat.
+/// All counters, one per line, as in /proc/vmstat.
 fn vmstat(sum: &Snapshot) -> String {
     Counter::ALL
         .iter()

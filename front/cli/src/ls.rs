@@ -18,9 +18,9 @@ use std::time::Duration;
 
 /// List the running sessions of this user
 ///
-/// One line for each `highwater run`: its name and pid, the budget, the processes that are served
-/// now, their memory of the budget that is in use, their swap that is in use, how long it has been
-/// running, and its command.
+/// Prints a line for each `highwater run`: its name and pid, the budget, the number of processes
+/// that are served, the memory and swap that they use, how long it has been running, and its
+/// command.
 #[derive(Args)]
 pub(crate) struct Ls {
     /// Print JSON, for scripts
@@ -28,7 +28,7 @@ pub(crate) struct Ls {
     json: bool,
 }
 
-/// A session in the list. Names are those of the JSON and do not change.
+/// A session in the list. The names of the fields are the keys of the JSON and do not change.
 #[derive(Clone, Debug, Serialize)]
 struct Listed {
     name: Option<String>,
@@ -66,7 +66,7 @@ impl Ls {
     }
 }
 
-/// Columns of the terminal; `None` if standard output is none.
+/// Columns of the terminal; `None` if standard output is not a terminal.
 fn terminal_width() -> Option<usize> {
     let out = io::stdout();
     let size = isatty(&out).then(|| tcgetwinsize(&out).ok()).flatten();

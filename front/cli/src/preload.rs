@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const NAME: &str = "libhighwater_preload.so";
 /// Environment variable with the library's path, if it is in none of the usual places.
 const VARIABLE: &str = "HIGHWATER_PRELOAD";
-/// The library defines it.
+/// A symbol that the library defines, by which it is recognized.
 const SYMBOL: &str = "HIGHWATER_PRELOAD_LIBRARY";
 
 /// The library: at `HIGHWATER_PRELOAD`, beside this program, or where it is installed.
@@ -20,7 +20,7 @@ pub(crate) fn find() -> Result<PathBuf, Refusal> {
     find_for(&executable, named).and_then(check)
 }
 
-/// Refuses another library, which would leave the program without a budget.
+/// Refuses a file that is not this library: the program would run without a budget.
 fn check(library: PathBuf) -> Result<PathBuf, Refusal> {
     match File::open(&library) {
         Ok(file) if elf::defines(&file, SYMBOL) => Ok(library),
@@ -45,7 +45,7 @@ fn find_for(executable: &Path, named: Option<PathBuf>) -> Result<PathBuf, Refusa
         Refusal::new(what, format!("install it there, or set {VARIABLE} to its path"))
     })?;
     if path.as_os_str().as_bytes().iter().any(|byte| b": ;".contains(byte)) {
-        let what = format!("LD_PRELOAD cannot name '{}': blanks and colons", path.display());
+        let what = format!("LD_PRELOAD cannot name '{}': blank, ':' or ';'", path.display());
         return Err(Refusal::new(what, format!("move it, and set {VARIABLE} to its path")));
     }
     Ok(path)

@@ -43,44 +43,44 @@ const REST: Duration = Duration::from_millis(100);
 /// The terms of the summary, for `--help`.
 const SUMMARY_TERMS: &str = "\
 Summary, printed when the program has ended:
-  budget           what --memory allows all processes together, or --memory-per-process each
-                   process in pages
-  swap             the swap devices at the start, by --swap or by default
-  peak RAM         resident set of the largest process at its maximum, and the parts, each at its
-                   own maximum: they may add up to more
+  budget           the limit: of --memory for all processes together, or of --memory-per-process
+                   for the pages of each process
+  swap             the swap devices at the start, given by --swap or chosen by default
+  peak RAM         largest resident set of one process, and its parts; each part is at its own
+                   maximum, so the parts may add up to more
                      paged        pages that can be swapped out
                      Highwater    Highwater's own tables
                      swap in RAM  ram: and zram: devices
-                     not paged    small blocks of programs that need little, stacks, libraries,
-                                  shared memory, generated code (docs/limits.md); the line below
-                                  it lists the kinds
-  peak demand      most memory that was in use and counts towards budgets, in RAM or swapped out
-  malloc           blocks of less than 64 KiB (objects, in slabs) and larger ones when they had
-                   most bytes, and what was left at the end
+                     not paged    stacks, libraries, shared memory, generated code, and small
+                                  blocks of programs that need little (docs/limits.md); the next
+                                  line lists the kinds
+  peak demand      most memory in use, in RAM or swapped out, that counts towards the budget
+  malloc           blocks of less than 64 KiB (objects, in slabs) and larger blocks, at their
+                   maximum in bytes, and the blocks that were left at the end
   page faults      minor: served from memory; major: waited for a read from swap
   swapped in, out  traffic with the swap devices; a read or write carries several pages
-  direct reclaims  times a thread of the program had to free memory itself, because the threads
-                   that free it in the background (kswapd) were too slow; and how long that took
+  direct reclaims  how often a thread of the program had to free memory itself, because the
+                   background threads (kswapd) were too slow, and how long that took
   time stalled     time during which a thread, or all threads that could have run, waited for
                    memory, as 'some' and 'full' in /proc/pressure/memory
   fault latency    how long page faults took: half of them up to p50, 99 % up to p99
-    major faults   how long those took that waited for a read from swap
-  compressed       what zram: devices held at most, and the memory that took
-  tiers            what tier: devices held at most; 'written back': cold pages moved to the slow
-                   level; 'written at once': written there because the fast level was full
-  swap sealed      how swap files are encrypted, and the most memory that a process had for it
-  by process       those with the largest peaks, if there were several, each with its faults,
-                   traffic and the time in which a thread waited for memory; all lines above, too,
-                   are sums over processes, but for budget, peak RAM and peak demand
-  Highwater CPU    CPU time of Highwater's threads, in addition to the program's; what is not named
-                   reads ahead, writes for the program's threads, and keeps statistics
-  program CPU      CPU time of the program and of the children that it waited for, in its own code
+    major faults   how long the faults took that waited for a read from swap
+  compressed       most data on zram: devices, and the memory that it took
+  tiers            most data on tier: devices; 'written back': cold pages moved to the slow level;
+                   'written at once': pages written there because the fast level was full
+  swap sealed      how swap files are encrypted, and the most memory that this took in a process
+  by process       if there were several processes: those with the largest peaks, with their faults,
+                   their traffic, and the time during which a thread waited for memory. All lines
+                   above are sums over processes, except budget, peak RAM and peak demand
+  Highwater CPU    CPU time of Highwater's threads, which is not part of the program's; the rest of
+                   it is for readahead, writes for the program's threads, and statistics
+  program CPU      CPU time of the program and of the children that it waited for, in their own code
                    (user) and in system calls (system); faults served in-thread are part of it
-  verdict          what limited the run: waiting for reads from swap, waiting for memory to be
-                   freed, or nothing; and where it can be told, the budget that would avoid nine of
-                   ten of these reads, and how much faster compressed memory (zram:) would be; or
-                   that memory and swap were full, or the kernel's OOM killer ended a process
---report FILE.html draws them over time, and has malloc by size, locks and all processes;
+  verdict          what limited the run: waiting for reads from swap, waiting for free memory, or
+                   nothing; if it can be estimated, the budget that would avoid nine of ten of these
+                   reads, and how much faster compressed memory (zram:) would be; or that memory and
+                   swap were full, or that the kernel's OOM killer ended a process
+--report FILE.html draws these figures over time, and adds malloc by size, locks and all processes;
 --report FILE.json has all figures, and every counter (docs/report.md).
 
 Exit status: that of the program; 128 + N if signal N ended it; 2, with one line on standard error,
@@ -96,69 +96,68 @@ Examples:
 
 /// Run a program in less memory than it needs
 ///
-/// Memory beyond the budget goes to swap devices, page by page. The program is not changed. Its
-/// children run under the same settings, and share the budget with it.
+/// Pages beyond the budget are written to swap devices. The program is not modified. Its children
+/// run with the same settings, and share its budget.
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{SUMMARY_TERMS}\n\n{EXAMPLES}"))]
 pub(crate) struct Run {
-    /// Memory that the program and its children may use together, such as 512M: pages, code,
-    /// stacks, Highwater's own tables, swap in RAM; highwater ctl changes it [default: half of what
-    /// is available]
+    /// Limit on the memory of the program and its children together, such as 512M: pages, code,
+    /// stacks, Highwater's own tables and swap in RAM. highwater ctl changes it [default: half of
+    /// the available memory]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// Instead of --memory: a budget for pages alone; what cannot be paged comes on top
+    /// Instead of --memory: a limit on pages alone; memory that cannot be paged comes on top
     #[arg(long, value_name = "SIZE")]
     paged: Option<String>,
-    /// Budget for pages of each process; without --memory they share none
+    /// Limit on the pages of each process; if given alone, processes share no budget
     #[arg(long, value_name = "SIZE")]
     memory_per_process: Option<String>,
-    /// Highest budget that highwater ctl may set: each process makes room for its tables [default:
-    /// twice --memory]
+    /// Highest budget that highwater ctl may set; each process reserves address space for tables of
+    /// that size [default: twice --memory]
     #[arg(long, value_name = "SIZE")]
     memory_max: Option<String>,
     /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE, zram:SIZE[:lz4|zstd],
     /// redis:HOST:PORT[,HOST:PORT...]:SIZE, redis+unix:PATH:SIZE, nbd:HOST:PORT[/EXPORT]:SIZE,
-    /// nbd+unix:PATH[:/EXPORT]:SIZE, rediss: and nbds: for the same by TLS, replicate:A+B, which
-    /// keeps all pages on two of these but ram: and zram:, or tier:FAST+SLOW, such as
-    /// tier:zram:1G+dir:/var/tmp:8G, where cold pages move on from the fast device to the slow one.
-    /// May end in ,priority=N (0 to 65535, higher first) or ,rotational=0|1. May be repeated. With
-    /// --memory, SIZE is for all processes together
-    /// [default: a directory for temporary files, behind compressed memory unless --paged, or
-    /// --memory-per-process alone, is given]
+    /// nbd+unix:PATH[:/EXPORT]:SIZE; rediss: and nbds: are redis: and nbd: by TLS; replicate:A+B
+    /// keeps each page on two of these devices (not ram: or zram:); tier:FAST+SLOW, such as
+    /// tier:zram:1G+dir:/var/tmp:8G, moves cold pages from the fast device to the slow one. May end
+    /// in ,priority=N (0 to 65535, higher first) or ,rotational=0|1. May be repeated. With --memory
+    /// or --paged, SIZE is for all processes together
+    /// [default: compressed memory, then a file in a directory for temporary files; with --paged,
+    /// or --memory-per-process alone, that file only]
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
-    /// Whether swap files (dir: and file:) are encrypted and authenticated: on, or off. Pages on a
-    /// server always are
+    /// Whether swap files (dir: and file:) are encrypted and authenticated: on, or off. Pages on
+    /// servers are always encrypted and authenticated
     #[arg(long, value_name = "on|off", default_value_t = Seal::On)]
     seal: Seal,
-    /// How many seconds a server of swap that does not answer is waited for; then reads end the
+    /// How many seconds to wait for a swap server that does not answer; after that, a read ends the
     /// program, and writes go to the next device
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "30")]
     remote_patience: Duration,
-    /// Threads that free memory in the background: 1 to 16, or auto for as many as needed while
-    /// CPUs are idle
+    /// Background threads that free memory: 1 to 16, or auto for as many as are needed while CPUs
+    /// are idle
     #[arg(long, value_name = "N|auto", default_value_t = Config::default().kswapd_threads)]
     kswapd: KswapdThreads,
-    /// Which mappings of files count towards the budget: off for none, or read for mappings for
-    /// reading, of files that are open for reading; later writes to such a file may not show in the
-    /// mapping
+    /// Which file mappings are paged: off for none, or read for read-only mappings of files that
+    /// are open for reading; later writes to such a file may not be seen in the mapping
     #[arg(long, value_name = "off|read", default_value_t = MapFiles::Off)]
     map_files: MapFiles,
-    /// Which blocks of malloc count towards the budget: all, or large for blocks of 64 KiB and more
+    /// Which blocks of malloc are paged: all, or large for blocks of 64 KiB and more
     #[arg(long, value_name = "all|large", default_value_t = Malloc::default())]
     malloc: Malloc,
-    /// Whether blocks of 2 MiB come and go as a whole: on, or off
+    /// Whether blocks of 2 MiB are read from swap and written to it as a whole: on, or off
     #[arg(long, value_name = "on|off", default_value_t = LargePages::Off)]
     large_pages: LargePages,
-    /// Which threads serve page faults: in-thread for the one that faults, handlers for threads
-    /// beside the program, auto for the first where it is right. In-thread is faster and needs no
-    /// privileges; io_uring, native aio, debuggers and other processes that read the program's
-    /// memory need handlers
+    /// Which threads serve page faults: in-thread for the thread that faults, handlers for separate
+    /// threads, auto for in-thread where the machine and the program permit it. In-thread is faster
+    /// and needs no privileges. io_uring, Linux AIO, debuggers and other processes that read the
+    /// program's memory need handlers
     #[arg(long, value_name = "auto|in-thread|handlers", default_value = "auto")]
     faults: Wish,
-    /// How system calls reach paged memory: by copies of what their arguments point to, or by
-    /// faults of the kernel, which need privileges, and handlers [default: copies in-thread, with
-    /// handlers faults, where permitted]
+    /// How system calls reach paged memory: copies gives the kernel copies of their buffers; faults
+    /// lets the kernel fault on them, which needs privileges, and handlers [default: copies
+    /// in-thread; faults with handlers, where permitted]
     #[arg(long, value_name = "faults|copies")]
     system_calls: Option<SystemCalls>,
     /// File with settings in TOML: keys are the long options here, such as memory = "256M", swap =
@@ -178,8 +177,8 @@ pub(crate) struct Run {
     /// program runs
     #[arg(long, value_name = "[ADDRESS:]PORT")]
     metrics: Option<Address>,
-    /// Show progress. By default it is shown if standard error is a terminal, and standard output
-    /// is not: the line would overwrite what the program prints
+    /// Show progress even where its line may overwrite the program's output. By default it is
+    /// shown if standard error is a terminal and standard output is not
     #[arg(long)]
     progress: bool,
     /// Print neither progress nor summary
@@ -202,7 +201,7 @@ struct Plan {
     library: PathBuf,
     /// The file for the report.
     report: Option<ReportFile>,
-    /// Where metrics will be served.
+    /// The port at which metrics will be served.
     metrics: Option<Port>,
 }
 
@@ -210,7 +209,7 @@ struct Plan {
 struct Finished {
     pid: u32,
     ended: Ended,
-    /// Until its end.
+    /// Has watched the program until its end.
     watch: Watch,
 }
 
@@ -232,7 +231,7 @@ impl Run {
             plan.memory.budget(),
         );
         let run_dir = RunDir::create(&description.to_text())?;
-        // Once more: of two runs that begin at once, each finds the other here, or one does.
+        // Checked again: if two runs begin at the same time, at least one finds the other here.
         self.refuse_taken_name(Some(run_dir.path()))?;
         plan.settings.run_dir = Some(run_dir.path().to_owned());
         plan.memory.shared.map_or(Ok(()), |it| create_budget(&run_dir, &it, &plan.settings))?;
@@ -248,7 +247,7 @@ impl Run {
             return Ok(ExitCode::from(ended.code()));
         }
         let series = watch.finish(&totals.all);
-        // `highwater ctl` may have changed these.
+        // `highwater ctl` may have changed the budget and the devices.
         let shared = Budget::open(run_dir.path()).ok();
         let limit_at_end = shared.as_ref().map(|budget| Bytes::of_pages(budget.limit()));
         if let Some(budget) = shared {
@@ -286,7 +285,8 @@ impl Run {
         let program = program::find(&self.program[0], std::env::var_os("PATH").as_deref())?;
         let runtime = program::check(&program)?;
         let library = preload::find()?;
-        // Before swap: in a container both may be missing, and no swap device would help.
+        // Before the check of swap: in a container userfaultfd and swap may both be missing, and no
+        // swap device would help.
         let (faults, system_calls) =
             faults::decide(self.faults, self.system_calls, machine::permitted())?;
         program::check_signals(&program, runtime, faults, system_calls)?;
@@ -317,13 +317,13 @@ impl Run {
         Ok(Plan { settings, memory, program, library, report, metrics })
     }
 
-    /// Refuses a name that another session has; that in `own` is this one.
+    /// Refuses a name that another session has. `own`: the directory of this session.
     fn refuse_taken_name(&self, own: Option<&Path>) -> Result<(), Refusal> {
         let name = self.name.as_ref();
         name.map_or(Ok(()), |name| session::refuse_taken(name, &session::running(), own))
     }
 
-    /// Serves metrics, and says where.
+    /// Serves metrics, and prints their address.
     fn serve(&self, port: Port, description: &Description) -> Result<Arc<Board>, Refusal> {
         let session = match &description.name {
             Some(name) => name.to_string(),
@@ -339,7 +339,8 @@ impl Run {
         Ok(board)
     }
 
-    /// Starts the program and waits for its end. Adds up what processes publish that end before it.
+    /// Starts the program and waits for its end. Adds up the figures of processes that end before
+    /// the program.
     fn carry_out(
         &self,
         plan: &Plan,

@@ -5,8 +5,9 @@
 //!                            keys -------> State    +--- screen::draw, a pure function ---> frame
 //!                         NO_COLOR ------> Palette /         \- detail: the selected process
 //! ```
-//! The processes publish these files anyway, ten times a second: being looked at costs them
-//! nothing. This file has all effects; the others compute. Locks: none.
+//! The processes publish these files anyway, ten times a second: this command costs them nothing.
+//! This file reads the keyboard and draws; `budget.rs` changes the budget; the others only compute.
+//! Locks: none.
 
 mod budget;
 mod detail;
@@ -36,36 +37,38 @@ use std::time::{Duration, Instant};
 
 /// Interval between samples.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Time to the second sample, which brings the first rates.
+/// Time until the second sample, with which the first rates are known.
 const PERIOD_FIRST: Duration = Duration::from_millis(250);
 
 const KEYS: &str = "\
 Keys:
-  up, down   select a process, which is shown in detail
+  up, down   select a process to show in detail
   s          sort by the next column
   d          show the next detail of the selected process: faults, swap devices, locks
-  space      freeze the screen, or go on
-  +, -       change the budget by an eighth, between 4 MiB for each process and --memory-max; a
-             session of --memory-per-process alone shares none: its last line has 'budget fixed'
+  space      freeze the screen, or resume
+  +, -       change the budget by an eighth, between 4 MiB for each process and --memory-max; with
+             --memory-per-process alone there is no shared budget: the last line has 'budget fixed'
   q          quit
 Columns:
-  BUDGET     memory of the process that Highwater manages
-  RESIDENT   of that, in use
+  BUDGET     memory that the process may use for pages
+  RESIDENT   the part of it that is in use
   SWAP       swap in use
-  MINOR/s    page faults served from memory      MAJOR/s  that waited for swap
-  IN/s OUT/s bytes from and to swap
+  MINOR/s    page faults served from memory      MAJOR/s  page faults that waited for swap
+  IN/s OUT/s bytes read from swap and written to it
 In detail:
-  free       free memory, from 0 to twice the high watermark; m, l and h are the watermarks min, low
-             and high: below low kswapd frees memory until high, below min the program's threads do
-  in, out    speed of transfers with swap, and the pages and time of one
-  latency    of page faults since the start of the process, by powers of two: # major, + minor,
-             . few
-  device     a swap device, what the process has there, its priority
-  locks      of its manager, sampled: one acquisition in 31 is timed; most time waited first";
+  free       free memory, from 0 to twice the high watermark; m, l and h mark the watermarks min,
+             low and high: below low, kswapd frees memory up to high; below min, the program's
+             threads free memory, too
+  in, out    rate of transfers with swap, and pages and time of one transfer
+  latency    latencies of page faults since the start of the process, by powers of two: # major,
+             + minor, . few
+  device     a swap device, the swap of the process on it, its priority
+  locks      locks of the manager, sampled: one acquisition in 31 is timed; longest waits first";
 
 /// Show a running session: its processes, their memory, faults and swap
 ///
-/// Reads what the processes publish; they are not slowed down. Two keys change the budget.
+/// Reads statistics that the processes publish, which does not slow them down. Two keys change the
+/// budget.
 #[derive(Args)]
 #[command(after_long_help = KEYS)]
 pub(crate) struct Top {
@@ -148,7 +151,7 @@ impl View<'_> {
         terminal.draw(|frame| screen::draw(frame, &shown, state)).map(drop)
     }
 
-    /// Heeds what has come.
+    /// Handles all events that have arrived.
     fn heed_all(&mut self) -> io::Result<Flow> {
         while event::poll(Duration::ZERO)? {
             if self.heed()? == Flow::Quit {
@@ -158,7 +161,7 @@ impl View<'_> {
         Ok(Flow::Stay)
     }
 
-    /// Heeds a key, or a new size of the terminal: the next frame has it.
+    /// Handles a key, or a new size of the terminal, which takes effect in the next frame.
     fn heed(&mut self) -> io::Result<Flow> {
         match event::read()? {
             Event::Key(key) if key.kind != KeyEventKind::Release => {
@@ -175,7 +178,7 @@ impl View<'_> {
         }
     }
 
-    /// Takes the next sample; a frozen screen stays, after the end of the session, too.
+    /// Takes the next sample. A frozen screen stays as it is, even after the end of the session.
     fn look(&mut self) -> Result<Option<Left>, Refusal> {
         if self.state.frozen {
             return Ok(None);
@@ -200,7 +203,8 @@ enum Input {
     HungUp,
 }
 
-/// Waits for keys. crossterm would read the end of a terminal that is gone for ever.
+/// Waits for keys. Without this check, crossterm would read end of file for ever from a terminal
+/// that is gone.
 fn wait(until: Instant) -> io::Result<Input> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
@@ -216,7 +220,7 @@ fn wait(until: Instant) -> io::Result<Input> {
     }
 }
 
-/// Draws, heeds keys and takes samples. The outer error is the terminal's.
+/// Draws, handles keys and takes samples. The outer error is an error of the terminal.
 fn watch(
     terminal: &mut DefaultTerminal,
     session: &Session,
