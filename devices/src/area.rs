@@ -19,7 +19,7 @@ pub struct Area {
     /// Areas of a higher priority are filled first; areas of equal priority are used in turn. Areas
     /// without a priority come last, one after the other.
     pub priority: Option<u16>,
-    /// The medium, where the user corrects the system's opinion; `None`: as the system reports.
+    /// The medium, if the user overrides the reported one; `None`: as the system reports.
     pub medium: Option<Medium>,
 }
 
@@ -76,7 +76,7 @@ impl Area {
         Ok(())
     }
 
-    /// Opens its device; a server as this process's environment says.
+    /// Opens the device. The options for a server come from this process's environment.
     ///
     /// # Errors
     /// As [`open`](crate::open).
@@ -85,8 +85,8 @@ impl Area {
         self.open_wrapped(seal, &RemoteOptions::from_env().map_err(bad)?, &|device| device)
     }
 
-    /// Opens its device, with each file and server in a device of the caller's, which sees it as it
-    /// is stored.
+    /// Opens the device, with each file and server wrapped in a device of the caller's, which sees
+    /// the pages as they are stored. Of `replicate:` the pair is wrapped, not each device.
     ///
     /// # Errors
     /// As [`open`](crate::open).

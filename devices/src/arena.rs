@@ -4,13 +4,13 @@ use highwater_units::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 
 use std::sync::atomic::{AtomicU32, Ordering::Acquire};
 
-/// The memory of frames: a base address, and for each frame the number of its page from there on.
-/// Either frame n has page n, or a table names the page of each frame.
+/// The memory of frames: a base address, and for each frame the number of its page, counted from
+/// the base. Either frame n has page n, or a table names the page of each frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Arena {
     base: *mut u8,
     frames: u32,
-    /// A page number for each frame; null: the frame's own.
+    /// A page number for each frame; null: frame n has page n.
     table: *const AtomicU32,
 }
 
@@ -35,8 +35,8 @@ impl Arena {
     /// while no transfer names the frame.
     ///
     /// # Safety
-    /// As for [`Arena::new`], of all pages that the table names; and the table stays where it is
-    /// while a copy of this is used.
+    /// As for [`Arena::new`], for all pages that the table names; and the table is neither moved
+    /// nor freed while a copy of this is used.
     pub unsafe fn with_table(base: *mut u8, table: &[AtomicU32]) -> Arena {
         assert!(base.addr().is_multiple_of(PAGE_SIZE), "frames are aligned to pages");
         Arena { base, frames: table.len() as u32, table: table.as_ptr() }
@@ -47,7 +47,7 @@ impl Arena {
         self.frames
     }
 
-    /// Whether there is such a frame.
+    /// Whether the frame exists.
     pub fn contains(self, pfn: Pfn) -> bool {
         pfn.0 < self.frames
     }

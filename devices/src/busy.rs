@@ -21,8 +21,8 @@ impl Busy {
         Busy(AtomicU64::new(u64::MAX.checked_shl(count as u32).unwrap_or(0)))
     }
 
-    /// The lowest free place among the first `most`: few places are used, and what they hold stays
-    /// in the CPU's caches. `None`: all are taken.
+    /// The lowest free place among the first `most`: few places are used, and their values stay in
+    /// the CPU's caches. `None`: all are taken.
     pub(crate) fn try_take(&self, most: usize) -> Option<u32> {
         let mut busy = self.0.load(Relaxed);
         loop {
@@ -37,7 +37,7 @@ impl Busy {
         }
     }
 
-    /// The lowest free place, as soon as there is one.
+    /// Waits until a place is free, and takes the lowest.
     pub(crate) fn take(&self) -> u32 {
         loop {
             match self.try_take(PLACES) {

@@ -25,8 +25,8 @@ use std::time::Duration;
 /// The file holds the program's memory: only its owner may read it.
 const MODE: u32 = 0o600;
 
-/// Retries if the name exists: all processes of a run open the same specification, and each has the
-/// name for a moment. The waits add up to 63 ms.
+/// Retries if the name exists: all processes of a run open the same specification, and for each of
+/// them the name exists for a moment. The waits add up to 63 ms.
 const NAME_ATTEMPTS: u32 = 6;
 
 const TMPFS_MAGIC: u32 = 0x0102_1994;
@@ -101,13 +101,13 @@ fn create_hidden(name: impl Fn() -> PathBuf) -> io::Result<File> {
 
 fn random_name() -> String {
     let mut bytes = [0u8; 8];
-    // Should it fail, O_EXCL still protects a file that exists.
+    // If it fails, O_EXCL still protects a file that exists.
     let _ = getrandom(&mut bytes, GetRandomFlags::empty());
     format!(".highwater-{}-{:016x}", std::process::id(), u64::from_ne_bytes(bytes))
 }
 
 /// Refuses sizes that the file system or the process's limit cannot hold, so that the run fails at
-/// its start. Others may still fill the file system later.
+/// its start. Other programs may still fill the file system later.
 fn check_size(file: &File, size: Bytes) -> Result<(), Reason> {
     let limit = file_size_limit();
     if size > limit {
@@ -141,8 +141,9 @@ pub(crate) fn is_in_memory(file: &File) -> bool {
 }
 
 /// Bypasses the page cache where that works: cached swap pages would count against the same memory
-/// limit. Some file systems accept the flag and then fail transfers. If the kernel does not say
-/// what it supports, a probe decides, which waits for the disk twice. Leaves the file empty.
+/// limit. Some file systems accept O_DIRECT and then fail transfers. If the kernel does not say
+/// whether O_DIRECT works, a probe finds out, which waits for the disk twice. Leaves the file
+/// empty.
 fn choose_caching(file: &File) -> Result<(), Reason> {
     let direct = set_direct(file, OFlags::DIRECT).is_ok();
     if direct && supports_direct_pages(file) {
@@ -156,7 +157,7 @@ fn choose_caching(file: &File) -> Result<(), Reason> {
     resize(file, 0)
 }
 
-/// Whether the kernel says that single pages can be moved with O_DIRECT. Since Linux 6.1 it does,
+/// Whether the kernel says that single pages can be moved with O_DIRECT. Linux 6.1 and later say so
 /// on most file systems.
 fn supports_direct_pages(file: &File) -> bool {
     let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);

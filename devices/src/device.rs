@@ -16,11 +16,11 @@ use std::time::Duration;
 /// The pages that a compressing device is to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// Those that take none of its memory: one word fills them.
+    /// Pages filled with one repeated word: they take none of its memory.
     Filled,
-    /// Those of which two take the memory of one, and filled ones.
+    /// Pages of which two take the memory of one, and filled pages.
     Small,
-    /// All.
+    /// All pages.
     Any,
 }
 
@@ -29,8 +29,8 @@ pub enum Offer {
 /// A transfer that names slots outside the device or frames outside the arena fails with EINVAL,
 /// a write to a read-only device with EROFS; both are defects of the caller.
 pub trait Device: Send + Sync {
-    /// The device that this one wraps. The default of each method below calls it, but for those
-    /// that move pages.
+    /// The device that this one wraps. By default each method below calls the wrapped device,
+    /// except the methods that transfer pages.
     fn inner(&self) -> Option<&dyn Device> {
         None
     }
@@ -95,7 +95,7 @@ pub trait Device: Send + Sync {
         self.inner().is_some_and(|inner| inner.can_cancel())
     }
 
-    /// Waits for a batch that was started, for `most`; returns whether [`Device::finish`] would
+    /// Waits up to `most` for a batch that was started; returns whether [`Device::finish`] would
     /// return without waiting.
     fn await_over(&self, started: &Started, most: Duration) -> bool {
         match self.inner() {
@@ -119,8 +119,8 @@ pub trait Device: Send + Sync {
         unreachable!("this device has no queue");
     }
 
-    /// [`Device::write`] of the pages of an offer: the others are refused as if it was full. To a
-    /// device that does not compress all are small, and none is filled.
+    /// [`Device::write`] of the pages that the offer names; the others are refused as if the device
+    /// were full. For a device that does not compress, all pages are small and none is filled.
     ///
     /// # Safety
     /// As for [`Device::write`].
@@ -133,7 +133,7 @@ pub trait Device: Send + Sync {
     }
 
     /// Frees the contents of slots that no other thread uses. Until they are written again, reads
-    /// of them return anything.
+    /// of them return arbitrary contents.
     fn discard(&self, slot: u32, pages: u32) {
         if let Some(inner) = self.inner() {
             inner.discard(slot, pages);
@@ -153,16 +153,16 @@ pub trait Device: Send + Sync {
         self.inner().map_or(PAGE_SIZE, |inner| inner.footprint(slot))
     }
 
-    /// Lets the contents of the device take room that devices of several processes share, from a
-    /// lender for each of its levels ([`Spec::levels`](crate::Spec::levels)). Called once at most,
-    /// before the device is used.
+    /// Makes the device take room for its contents from lenders, one for each of its levels
+    /// ([`Spec::levels`](crate::Spec::levels)). Lenders grant room that devices of several
+    /// processes share. Called at most once, before the device is used.
     ///
     /// # Errors
     /// The system is out of memory.
     fn share_room(&self, next: &mut Lenders<'_>) -> Result<(), Reason>;
 
-    /// Whether the room that a slot takes is wanted for other pages: most of what devices of
-    /// several processes share is in use.
+    /// Whether the room that a slot takes is wanted for other pages: most of the room that devices
+    /// of several processes share is in use.
     fn is_scarce(&self, slot: u32) -> bool {
         self.inner().is_some_and(|inner| inner.is_scarce(slot))
     }
@@ -182,8 +182,9 @@ pub trait Device: Send + Sync {
         self.inner().and_then(|inner| inner.thread())
     }
 
-    /// Stops the background thread until [`Device::resume`]: when this returns it changes nothing.
-    /// Called before a fork, without locks that a transfer needs, and undone in the parent.
+    /// Stops the background thread until [`Device::resume`]: once this returns, the thread changes
+    /// nothing. Called before a fork, without locks that a transfer needs, and undone in the
+    /// parent.
     fn pause(&self) {
         if let Some(inner) = self.inner() {
             inner.pause();
@@ -197,23 +198,23 @@ pub trait Device: Send + Sync {
         }
     }
 
-    /// A read-only device with these contents, for a forked child. The child calls it before any
-    /// other use of its parent's device, and may only drop that device afterwards. The parent does
-    /// not overwrite slots that the child still needs.
+    /// A read-only device with these contents, for a forked child. The child calls this method
+    /// before any other use of its parent's device, and may only drop that device afterwards. The
+    /// parent does not overwrite slots that the child still needs.
     fn inherit(&self) -> Box<dyn Device>;
 
     /// Memory that the contents take, which counts against the user's memory limit.
     fn resident(&self) -> Bytes;
 
-    /// From now on, contents that can be moved out of memory are, until the rest takes at most
-    /// `most`. No effect on devices of one level.
+    /// From now on, moves contents out of memory, where they can be moved, until the rest takes at
+    /// most `most`. No effect on devices of one level.
     fn limit_resident(&self, most: Bytes) {
         if let Some(inner) = self.inner() {
             inner.limit_resident(most);
         }
     }
 
-    /// Memory that the device itself takes as it is used, beside its contents.
+    /// Memory that the device takes for itself while it is used, beside its contents.
     fn tables(&self) -> Bytes {
         self.inner().map_or(Bytes(0), |inner| inner.tables())
     }
@@ -223,12 +224,12 @@ pub trait Device: Send + Sync {
         self.inner().and_then(|inner| inner.compression())
     }
 
-    /// Statistics of the levels; `None` if it has one level, or is inherited.
+    /// Statistics of the levels; `None` if the device has one level, or is inherited.
     fn tiering(&self) -> Option<Tiering> {
         self.inner().and_then(|inner| inner.tiering())
     }
 
-    /// Whether a read found a page that is not what was written last to its slot. That transfer
+    /// Whether a read found a page that differs from the last one written to its slot. That read
     /// failed with EBADMSG.
     fn altered(&self) -> bool {
         self.inner().is_some_and(|inner| inner.altered())
@@ -239,22 +240,22 @@ pub trait Device: Send + Sync {
         self.inner().map_or(0, |inner| inner.injected())
     }
 
-    /// Whether its contents are on a server, for which a forked child has to register before its
-    /// parent ends: by [`Device::inherit`].
+    /// Whether the contents are on a server. A forked child then has to register with the server
+    /// before its parent ends, by [`Device::inherit`].
     fn is_remote(&self) -> bool {
         self.inner().is_some_and(|inner| inner.is_remote())
     }
 
-    /// Makes contents that outlive the process unreadable: it ends. Deletes what is on a server and
-    /// no other process needs. Transfers fail from now on.
+    /// Called when the process ends: makes contents that outlive it unreadable, and deletes pages
+    /// on a server that no other process needs. Transfers fail from now on.
     fn forget(&self) {
         if let Some(inner) = self.inner() {
             inner.forget();
         }
     }
 
-    /// Another device has the same pages from now on: a server that does not answer is soon lost,
-    /// and not used any more, unless it is the last one.
+    /// Tells the device that `standby` has the same pages from now on: a server that does not
+    /// answer is given up soon and not used any more, unless it is the last one.
     fn stand_by(&self, standby: &Standby) {
         if let Some(inner) = self.inner() {
             inner.stand_by(standby);
@@ -271,22 +272,22 @@ pub trait Device: Send + Sync {
         self.inner().and_then(|inner| inner.lost_replica())
     }
 
-    /// The descriptors that [`Device::inherit`] uses. A child that has not inherited them gets
-    /// copies with the same numbers before.
+    /// The descriptors that [`Device::inherit`] uses. A child that has not inherited these
+    /// descriptors is given copies with the same numbers before that call.
     fn descriptors(&self) -> Vec<RawFd> {
         self.inner().map_or_else(Vec::new, |inner| inner.descriptors())
     }
 
-    /// Tells the numbers that copies of [`Device::descriptors`] have in another process with this
-    /// memory, in their order.
+    /// Sets the numbers that copies of [`Device::descriptors`] have in another process that shares
+    /// this memory, in the same order.
     fn set_copies(&self, copies: &[RawFd]) {
         if let Some(inner) = self.inner() {
             inner.set_copies(copies);
         }
     }
 
-    /// [`Device::read`] in a process that has a copy of the device's file; `false`: it has to be
-    /// done elsewhere, and no `result` is set.
+    /// [`Device::read`] in a process that has a copy of the device's file; `false`: another process
+    /// has to do the read, and no `result` is set.
     ///
     /// # Safety
     /// As for [`Device::read`].

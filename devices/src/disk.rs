@@ -44,7 +44,7 @@ impl Disk {
             Some("1") if !is_virtual => Medium::Rotational,
             _ => Medium::SolidState,
         };
-        // Of the disk's controller, or of the bus device above it; -1 without a node.
+        // The node of the disk's controller, or of the bus device above it; -1: no node.
         let nodes = ["device/numa_node", "device/device/numa_node"];
         let node = nodes.iter().find_map(|name| read(name)?.trim().parse().ok().map(NodeId));
         Disk { medium, node }

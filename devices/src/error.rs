@@ -17,7 +17,7 @@ pub struct OpenError {
 /// The reason why a device cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The directory, or the one the file is to lie in, does not exist.
+    /// The directory, or the parent directory of the file, does not exist.
     Missing,
     /// The directory exists, but holds no files that programs create, such as /proc.
     TakesNoFiles,
@@ -50,13 +50,13 @@ pub enum Reason {
         /// The operating system's error number.
         errno: i32,
     },
-    /// The server ends connections without an answer: it dies, or waits for TLS.
+    /// The server ends connections without an answer: it is dying, or expects TLS.
     HangsUp,
     /// The server's name has no address.
     UnknownHost,
-    /// Another program than Redis or Valkey answers there.
+    /// The program that answers is neither Redis nor Valkey.
     NotRedis,
-    /// Another program than an NBD server answers there.
+    /// The program that answers is not an NBD server.
     NotNbd,
     /// The server speaks an older protocol.
     OldNbd,
@@ -71,22 +71,22 @@ pub enum Reason {
     ReadOnlyExport,
     /// The server talks over TLS only.
     WantsTls,
-    /// There is no connection by TLS.
+    /// No TLS connection could be made.
     Tls(TlsFault),
-    /// A file for TLS is of no use.
+    /// A file for TLS cannot be used.
     TlsFile {
-        /// The variable that names it, or where it is.
+        /// The variable that names the file, or the file's place.
         file: &'static str,
         /// The operating system's error number; `None`: it does not hold what it should.
         errno: Option<i32>,
     },
-    /// A page is no whole number of the export's blocks, or longer than a request.
+    /// A page is not a whole number of the export's blocks, or is longer than a request may be.
     BlockSize,
-    /// The export holds something else than swap.
+    /// The export holds data other than swap.
     HoldsData,
     /// Another session swaps to the export.
     InUse,
-    /// The server accepts no such user and password.
+    /// The server rejects the user and password.
     Denied,
     /// The server drops keys when it is full.
     Evicts,
@@ -94,7 +94,7 @@ pub enum Reason {
     ServerFull,
     /// The server is starting, or refuses commands that are needed.
     Unwilling,
-    /// Pages on a server are to stay unencrypted.
+    /// The options ask for unencrypted pages on a server.
     Unsealed,
     /// A variable of the environment has a bad value.
     BadVariable,
@@ -112,12 +112,12 @@ pub enum Reason {
     },
 }
 
-/// Why there is no connection by TLS.
+/// Why no TLS connection could be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFault {
-    /// The server does not answer by TLS.
+    /// The server does not speak TLS.
     NotSpoken,
-    /// The server's certificate is signed by no authority that is trusted.
+    /// The server's certificate is not signed by a trusted authority.
     UnknownIssuer,
     /// The server's certificate is for other names.
     OtherName,
@@ -125,7 +125,7 @@ pub enum TlsFault {
     Expired,
     /// The server's certificate has another fault.
     BadCertificate,
-    /// The server accepts no client without a certificate, or not with this one.
+    /// The server rejects clients without a certificate, or this client's certificate.
     ClientRefused,
     /// Anything else.
     Failed,
@@ -165,8 +165,7 @@ impl Reason {
         }
     }
 
-    /// Whether a server that could be used gives this reason while it dies, when it is gone, or
-    /// while it starts again.
+    /// Whether a usable server can cause this error while it is dying, gone, or starting again.
     pub(crate) fn is_of_a_server_that_ended(&self) -> bool {
         match self {
             Reason::Unreachable { .. } | Reason::HangsUp | Reason::Unwilling => true,

@@ -4,8 +4,8 @@
 //! path -> File, with O_DIRECT where that works           all pages but a partial last one
 //!     \-> Tail: the file again, through the page cache   the bytes of a partial last page
 //! ```
-//! The file keeps its length: nothing is written behind its end. The rest of the last page reads as
-//! zeros. If another process truncates the file, pages behind the new end are errors.
+//! The file keeps its length: nothing is written past its end. The rest of the last page reads as
+//! zeros. If another process truncates the file, transfers of pages past the new end fail.
 
 use crate::create::{Page, move_probe, set_direct};
 use crate::device::Device;
@@ -88,7 +88,7 @@ fn opened(path: &Path, access: FileAccess) -> Result<Opened, Problem> {
         Ok(pages) => pages,
         Err(_) => return Err(Problem::TooLarge),
     };
-    // By its descriptor: the name may belong to another file by now.
+    // Opened through the descriptor: the name may belong to another file by now.
     let file = options.open(format!("/proc/self/fd/{}", through.as_raw_fd()))?;
     if set_direct(&file, OFlags::DIRECT).is_err() || !reads(&file, bytes) {
         set_direct(&file, OFlags::empty()).map_err(io::Error::from_raw_os_error)?;
@@ -102,7 +102,7 @@ fn opened(path: &Path, access: FileAccess) -> Result<Opened, Problem> {
 }
 
 /// Whether O_DIRECT reads of the second page work: a device with blocks of more than 4 KiB refuses
-/// that offset. A file of one page is tested with its first.
+/// that offset. A file of one page is tested at its first page.
 fn reads(file: &File, bytes: u64) -> bool {
     let at = if bytes >= 2 * PAGE_SIZE as u64 { PAGE_SIZE as u64 } else { 0 };
     move_probe(file, Direction::Read, &mut Page([0; PAGE_SIZE]), at).is_ok()

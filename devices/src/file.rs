@@ -1,4 +1,4 @@
-//! Swap in a file (`file:` and `dir:`), and files that existed, whose pages belong to a space.
+//! Swap in a file (`file:` and `dir:`), and existing files, whose pages belong to a space.
 //!
 //! ```text
 //! FileDevice -> Arc<File>   shared with the devices of forked children
@@ -86,7 +86,7 @@ impl FileDevice {
         Ok(FileDevice { info, file, quota, room, tail: None, pool })
     }
 
-    /// A device over a file that existed.
+    /// A device over an existing file.
     pub(crate) fn existing(path: &Path, access: FileAccess, opened: Opened) -> FileDevice {
         let Opened { file, pages, tail } = opened;
         let disk = Disk::of(&file);
@@ -105,7 +105,7 @@ impl FileDevice {
         FileDevice { info, file, quota, room: None, tail, pool }
     }
 
-    /// The rings. A batch was started, so there are some.
+    /// The rings, which exist because a batch was started.
     fn rings(&self) -> &Pool {
         self.pool.as_ref().expect("only a ring takes a batch that is finished later")
     }
@@ -141,7 +141,7 @@ impl FileDevice {
         }
     }
 
-    /// Checks a transfer; a write takes room.
+    /// Checks a transfer, and takes room for a write.
     fn admit(&self, direction: Direction, arena: Arena, io: &Io) -> Result<(), IoError> {
         admit(&self.info, direction, arena, io)?;
         match direction {
@@ -251,7 +251,7 @@ impl Device for FileDevice {
         self.quota.put_spare();
         let Some(room) = &self.room else { return };
         room.give_up();
-        // Should that fail, the blocks stay until the file is closed.
+        // If that fails, the blocks stay until the file is closed.
         let _ = self.file.set_len(0).and_then(|()| self.file.set_len(self.info.size().0));
     }
 

@@ -1,7 +1,9 @@
-//! Batches under way on a device that is made of two: the transfers of each, in a place of its own.
+//! Batches in flight on a device that combines two others: each batch keeps its transfers in a
+//! place of its own.
 //!
-//! Locks: none ([`Places`]). Batches that are finished later leave some places to those that are
-//! waited for: a thread that waits for a place never has another one that it must give back first.
+//! Locks: none ([`Places`]). Batches that are finished later may take only some of the places; the
+//! rest are for batches that the caller waits for. So no thread waits for a place that only it
+//! could give back.
 
 use crate::busy::PLACES;
 use crate::places::{Places, Taken};
@@ -15,7 +17,8 @@ pub(crate) trait Furnish: Default {
     /// Memory of a place, in bytes.
     const BYTES: usize;
 
-    /// Makes room for as many transfers as a batch may have. Returns whether there was none.
+    /// Makes room for as many transfers as a batch may have. Returns whether there was no room
+    /// before.
     fn furnish(&mut self) -> bool;
 }
 
@@ -51,7 +54,7 @@ impl<T: Furnish> Flights<T> {
     }
 
     fn furnished<'a>(&self, mut taken: Taken<'a, T>) -> Taken<'a, T> {
-        // Once in the life of a place: a batch allocates nothing.
+        // Once in the life of a place: later batches allocate nothing.
         self.made.fetch_add(taken.furnish().into(), Relaxed);
         taken
     }

@@ -15,7 +15,7 @@ use crate::tier::Tier;
 use crate::zram::Zram;
 use std::sync::Arc;
 
-/// Blocks of a compressing level for each page of its size: so many that its memory runs out first.
+/// Blocks of a compressing level for each page of its size: enough that its memory runs out first.
 const TIER_BLOCKS_PER_PAGE: u64 = 8;
 
 /// How files and servers are used.
@@ -45,8 +45,9 @@ pub fn open_with(spec: &Spec, options: &OpenOptions) -> Result<Box<dyn Device>, 
     open_wrapped(spec, options, &|device| device)
 }
 
-/// [`open_with`], with each file and server in a device of the caller's, which sees it as it is
-/// stored; replicas together, as they are written.
+/// [`open_with`], with each file and server wrapped in a device of the caller's, which sees the
+/// pages as they are stored. Two replicas get one wrapper, which sees the pages as they are
+/// written.
 ///
 /// # Errors
 /// As [`open`].
@@ -100,7 +101,8 @@ pub fn open_wrapped(
     device.map_err(|reason| OpenError { spec: spec.clone(), reason })
 }
 
-/// Opens both replicas. In a process of a run, which began with both, one may have failed since.
+/// Opens both replicas. In a process of a run, one replica may have failed since the run began with
+/// both.
 fn open_replicas(
     spec: &Spec,
     replicas: [&Spec; 2],

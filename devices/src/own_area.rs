@@ -5,12 +5,12 @@
 //! others     code, stacks, libraries, the program's mappings; and holes between them
 //! ```
 //! The preload library's manager works in the address space of a program that does not know of it.
-//! Such a program may unmap memory and map the same addresses again (MAP_FIXED): it has one thread,
-//! so nothing can have come there meanwhile. The kernel would put the manager's mappings into just
-//! such holes, and the program would replace them.
+//! Such a program may unmap memory and map the same addresses again (MAP_FIXED): with one thread it
+//! may assume that nothing else was mapped there meanwhile. The kernel would put the manager's
+//! mappings into exactly such holes, and the program would replace them.
 //!
-//! Addresses are given out in order, and again from the start once the end is reached; what is in
-//! use is passed over. Locks: none.
+//! Addresses are given out in order, and again from the start once the end is reached; addresses in
+//! use are skipped. Locks: none.
 
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
@@ -23,17 +23,17 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// shadow memory of sanitizers ends before 0x1001_0000_0000.
 const OWN_AREA: Range<usize> = 0x1c00_0000_0000..0x1dff_0000_0000;
 const PAGE: usize = 4096;
-/// Pages of which the first mapping's address is one: a quarter of the area, so that a mapping of
-/// half of it fits behind.
+/// The first mapping begins at a random one of this many pages: a quarter of the area, so that a
+/// mapping of half the area fits behind it.
 const FIRST_PAGES: usize = 1 << 27;
-/// Addresses in use that are passed over before the kernel chooses.
+/// How many addresses in use are skipped before the kernel chooses.
 const TRIES: usize = 64;
 
 /// Where the next mapping goes; 0 before the first.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes a mapping of `len` bytes by `map`, which is given an address and flags for mmap(2). The
-/// kernel chooses the address only where it refuses those of the area.
+/// kernel chooses the address only if it refuses addresses in the area.
 ///
 /// # Errors
 /// The error of `map`, for an address of the kernel's choice.
@@ -74,7 +74,7 @@ fn place(next: usize, len: usize) -> Placed {
     if len <= OWN_AREA.end - next { Placed::At(next) } else { Placed::Again }
 }
 
-/// The first address of all: as random as that of this library.
+/// The address of the first mapping: as random as the address of this library.
 fn first(seed: usize) -> usize {
     OWN_AREA.start + seed / PAGE % FIRST_PAGES * PAGE
 }

@@ -1,6 +1,7 @@
 //! Places with a value each, which one thread holds at a time.
 //!
-//! Locks: none ([`Busy`]). A holder that leaves its place is found again by the place's number.
+//! Locks: none ([`Busy`]). A place that its holder leaves stays taken, and is found again by its
+//! number.
 
 use crate::busy::{Busy, PLACES};
 use std::cell::UnsafeCell;
@@ -24,7 +25,7 @@ impl<T: Default> Places<T> {
 }
 
 impl<T> Places<T> {
-    /// The lowest free place, as soon as there is one.
+    /// Waits until a place is free, and takes the lowest.
     pub(crate) fn take(&self) -> Taken<'_, T> {
         self.back(self.busy.take())
     }

@@ -1,7 +1,7 @@
 //! The io_urings of a process: created when a batch finds none free, and kept for the next.
 //!
 //! ```text
-//! busy     the places that are taken: only its holder may touch the ring there
+//! busy     the taken places: only the holder of a place may touch the ring there
 //! places   [ ring | ring | none yet | ... ], and so the most batches in flight through rings
 //! ```
 //! Locks: none (`busy`), and no thread waits. A batch makes plain calls if all places are taken, or

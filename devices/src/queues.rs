@@ -4,11 +4,11 @@
 //! entries   [ sqe | sqe | ... ]                      push ->  kernel
 //! rings     head, tail, indices of entries | head, tail, [ cqe | cqe | ... ]   kernel -> pop
 //! ```
-//! Both lie in the manager's own addresses ([`crate::own_area`]): from Linux 6.5 on in pages that
-//! this process provides, before in mappings of the ring's.
+//! Both lie in the manager's own addresses ([`crate::own_area`]): since Linux 6.5 in pages that
+//! this process provides, on older kernels in mappings of the ring's memory.
 //!
-//! Locks: none, one thread uses a value at a time. Of a queue, the producer stores the tail after
-//! it has written an entry, and the consumer the head after it has read one.
+//! Locks: none, one thread uses a value at a time. In each queue, the producer stores the tail
+//! after it has written an entry, and the consumer stores the head after it has read one.
 
 use crate::sys::Mapping;
 use highwater_units::PAGE_SIZE;
@@ -21,11 +21,11 @@ use rustix::io_uring::{
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
-/// Entries of the queue to the kernel. That of completions has twice as many.
+/// Entries of the submission queue. The completion queue has twice as many.
 pub(crate) const DEPTH: usize = u64::BITS as usize;
 const ENTRIES_BYTES: usize = DEPTH * size_of::<io_uring_sqe>();
 
-/// The queues. Dropped before what they transfer completed, they leave it to the kernel.
+/// The queues. If they are dropped while transfers are in flight, the kernel still completes these.
 pub(crate) struct Queues {
     ring: OwnedFd,
     entries: Mapping,
@@ -37,7 +37,7 @@ pub(crate) struct Queues {
 /// A completed transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Completion {
-    /// Of the entry.
+    /// The number given in the entry.
     pub(crate) user_data: u64,
     /// Bytes, or minus the error number.
     pub(crate) result: i32,
@@ -69,7 +69,7 @@ impl Queues {
         Queues::checked(ring, entries, rings, &about)
     }
 
-    /// In memory of the ring's.
+    /// In memory that the kernel provides.
     fn mapped(flags: IoringSetupFlags) -> rustix::io::Result<Queues> {
         let mut about = io_uring_params::default();
         about.flags = flags;
@@ -133,7 +133,7 @@ impl Queues {
         tail.wrapping_sub(self.word(self.to_kernel.head).load(Acquire)) as usize
     }
 
-    /// Submits the entries that wait, and waits for so many completions.
+    /// Submits the entries that wait, and waits for this many completions.
     ///
     /// # Errors
     /// The system's refusal, or a signal has come.
@@ -143,11 +143,11 @@ impl Queues {
             _ => IoringEnterFlags::GETEVENTS,
         };
         let (waiting, completions) = (self.waiting() as u32, completions as u32);
-        // SAFETY: of the entries this was promised to `push`.
+        // SAFETY: the callers of `push` promised this for the entries.
         unsafe { io_uring_enter(&self.ring, waiting, completions, flags) }.map(|_| ())
     }
 
-    /// How many completions are there.
+    /// How many completions have arrived.
     pub(crate) fn completed(&self) -> usize {
         let head = self.word(self.from_kernel.head).load(Relaxed);
         self.word(self.from_kernel.tail).load(Acquire).wrapping_sub(head) as usize
@@ -200,7 +200,7 @@ mod tests {
         io_uring_sqe { opcode: IoringOp::Nop, user_data, ..Default::default() }
     }
 
-    /// Several times as many as there are places, some of them one by one.
+    /// Pushes several times as many entries as there are places, in groups of one and more.
     fn check(mut queues: Queues) {
         let mut next = 0;
         for round in 1..=3 * DEPTH {

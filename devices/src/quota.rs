@@ -12,8 +12,8 @@
 //! ```
 //! A device without a lender has all of its size to itself. A write for which there is no room ends
 //! as `Full`, as on a full disk.
-//! Conservation: what the lender has granted is `spare` and what is in use.
-//! Locks: none. `spare` is one word of the process; the lender is asked once in a batch.
+//! Conservation: the room that the lender has granted is `spare` plus the room in use.
+//! Locks: none. `spare` is one word of the process; the lender is asked once per batch.
 
 use crate::slot_set::SlotSet;
 use highwater_platform::{Io, IoError};
@@ -27,8 +27,8 @@ const BATCH_MIN: u32 = 16;
 /// ... and at most these: 2 MiB.
 const BATCH_MAX: u32 = 512;
 
-/// Grants room for the contents of a device, in pages. It is called in writes, and under locks of
-/// the manager: it makes no transfer, and waits for no page.
+/// Grants room for the contents of a device, in pages. A lender is called in writes and under locks
+/// of the manager, so it makes no transfer and waits for no page.
 pub trait Lender: Send + Sync {
     /// Grants up to `pages` pages; returns how many.
     fn claim(&self, pages: u32) -> u32;
@@ -36,7 +36,7 @@ pub trait Lender: Send + Sync {
     /// Takes pages back.
     fn give_back(&self, pages: u32);
 
-    /// Whether more than half of the room is in use, as it was seen a moment ago. Faults ask.
+    /// Whether more than half of the room was in use a moment ago. Called in page faults.
     fn is_scarce(&self) -> bool;
 }
 
@@ -162,7 +162,7 @@ mod tests {
     use highwater_units::{FrameList, Pfn, Prng};
     use std::collections::BTreeSet;
 
-    /// Room that is counted, and how often it was asked.
+    /// A lender that counts its room and the calls.
     struct Counted {
         left: AtomicU32,
         asked: AtomicU32,

@@ -4,18 +4,18 @@
 //! Ram -> Arc<Store>   slots: Mapping, one page per slot     backed: slots with memory
 //!     -> SlotQuota    room that several processes share
 //! ```
-//! Locks: none. The caller makes no two transfers of one slot at once. A slot is in `backed` after
-//! it got memory, and stays there.
+//! Locks: none. The caller never makes two transfers of one slot at once. A slot enters `backed`
+//! after it got memory, and stays there.
 //!
 //! Slots get memory when they are first written, by MADV_POPULATE_WRITE: one call for a run, where
-//! touching would fault 16 times. The kernel can refuse it with an error, and a touch it cannot:
-//! the transfer ends as `Full`, and the process lives on.
+//! touching the pages would fault 16 times. The kernel can refuse this call with an error, but not
+//! a touch: the transfer ends as `Full`, and the process survives.
 //!
 //! At the limit of a memory control group the kernel does not refuse (seen on 6.18): it kills a
 //! process of the group, or blocks the caller if the OOM killer is off (version 1). User space
 //! cannot turn that into an error, so budget and `ram:` devices together must lie below the limit.
-//! So must the copies that the kernel makes when a parent overwrites slots that it still shares
-//! with a forked child.
+//! This applies to the copies, too, that the kernel makes when a parent overwrites slots that it
+//! still shares with a forked child.
 
 use crate::arena::Arena;
 use crate::device::Device;

@@ -2,16 +2,16 @@
 
 use std::iter::Sum;
 
-/// Since the device was opened.
+/// Counts since the device was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replication {
     /// Replicas that are not used any more.
     pub lost: u64,
     /// Pages that were written to one replica only.
     pub single_writes: u64,
-    /// Reads that failed, and were made again from the other replica.
+    /// Reads that failed, and were repeated on the other replica.
     pub second_reads: u64,
-    /// Reads that took long, and were asked of the other replica, too.
+    /// Reads that took long, and were sent to the other replica, too.
     pub hedged_reads: u64,
 }
 
@@ -20,7 +20,7 @@ pub struct Replication {
 pub struct LostReplica {
     /// Its name.
     pub name: String,
-    /// The name of the one that is left.
+    /// The name of the replica that is left.
     pub left: String,
 }
 

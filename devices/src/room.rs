@@ -3,10 +3,10 @@
 //! ```text
 //! Room   [ taken | taken | not yet | ... ]   a chunk of 16 MiB each
 //! ```
-//! A write to a hole must allocate blocks: then writes are serialised, and a ring gives each one to
-//! a worker thread. On ext4 that took three times as long as writes to allocated blocks. So the
-//! first write to a chunk allocates it (fallocate); concurrent writes do not wait for that. If the
-//! allocation fails, the writes allocate for themselves, or fail.
+//! A write to a hole must allocate blocks: such writes are serialised, and a ring gives each of
+//! them to a worker thread. On ext4 that took three times as long as writes to allocated blocks. So
+//! the first write to a chunk allocates it (fallocate); concurrent writes do not wait for that. If
+//! the allocation fails, each write allocates its own blocks, or fails.
 //!
 //! Locks: none, one atomic word per chunk.
 
@@ -32,7 +32,7 @@ impl Room {
         Room { taken: (0..chunks).map(|_| AtomicBool::new(false)).collect(), pages }
     }
 
-    /// Notes that no chunk has blocks any more.
+    /// Records that no chunk has blocks any more.
     pub(crate) fn give_up(&self) {
         self.taken.iter().for_each(|taken| taken.store(false, Relaxed));
     }
@@ -46,7 +46,7 @@ impl Room {
                 if !taken.load(Relaxed) && !taken.swap(true, Relaxed) {
                     let first = chunk * CHUNK;
                     let pages = CHUNK.min(self.pages - first);
-                    // Only an optimisation: the write itself reports errors.
+                    // This is only an optimisation: the write itself reports errors.
                     let _ = sys::take_room(file, offset(first), offset(pages));
                 }
             }

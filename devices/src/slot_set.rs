@@ -1,6 +1,7 @@
 //! A set of slots: one bit for each.
 //!
-//! Locks: none. Threads change the bits of different slots at once, and no two those of one slot.
+//! Locks: none. Several threads may change bits of different slots at once, but no two threads the
+//! bit of one slot.
 
 use crate::array::Array;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

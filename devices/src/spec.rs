@@ -1,5 +1,5 @@
 //! Specifications of devices: `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`,
-//! `dir:PATH:SIZE`, `redis:HOST:PORT[,HOST:PORT...]:SIZE`, `rediss:` by TLS,
+//! `dir:PATH:SIZE`, `redis:HOST:PORT[,HOST:PORT...]:SIZE`, `rediss:` over TLS,
 //! `redis+unix:PATH:SIZE`, `nbd:HOST:PORT[/EXPORT]:SIZE`, `nbds:HOST:PORT[/EXPORT]:SIZE`,
 //! `nbd+unix:PATH[:/EXPORT]:SIZE`, `replicate:A+B`, `tier:FAST+SLOW`; for tests also
 //! `flaky:FAULTS+SPEC`.
@@ -27,8 +27,8 @@ const KINDS: &str = "ram:SIZE, zram:SIZE[:lz4|zstd], file:PATH:SIZE, dir:PATH:SI
                      nbd:HOST:PORT[/EXPORT]:SIZE, nbd+unix:PATH[:/EXPORT]:SIZE, \
                      rediss: and nbds: by TLS, \
                      replicate:A+B, tier:FAST+SLOW";
-/// Between the levels of a tier, and between replicas. The fast level has no path, so that of the
-/// slow one may hold it. Of replicas, both sides must be devices, in one way.
+/// Separates the levels of a tier, and replicas. The fast level has no path, so the slow level's
+/// path may hold it. A text of replicas must divide into two devices in exactly one way.
 const LEVELS: char = '+';
 
 /// `ps` shows command lines.
@@ -66,9 +66,9 @@ pub enum Spec {
     },
     /// A Redis or Valkey server, several of them, or a cluster.
     Redis {
-        /// Where they listen. Of a cluster, one that answers is enough.
+        /// Where they listen. One server of a cluster is enough if it answers.
         servers: Vec<Server>,
-        /// The most that the pages take, without what the servers need for them.
+        /// The most memory that the pages take, without the servers' overhead.
         size: Bytes,
     },
     /// An export of an NBD server.
@@ -96,9 +96,9 @@ pub enum Spec {
     },
     /// A device whose transfers fail, for tests.
     Flaky {
-        /// Which fail, and when.
+        /// Which transfers fail, and when.
         faults: FaultPlan,
-        /// The device: one only.
+        /// The device, a single one.
         device: Box<Spec>,
     },
 }
@@ -106,9 +106,9 @@ pub enum Spec {
 /// Whether a specification may inject faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injection {
-    /// It is the user's.
+    /// No: the specification is a user's.
     Refused,
-    /// It is a test's.
+    /// Yes: the specification is a test's.
     Allowed,
 }
 
@@ -137,10 +137,10 @@ impl Spec {
     /// Reads `ram:SIZE`, `zram:SIZE[:lz4|zstd]`, `file:PATH:SIZE`, `dir:PATH:SIZE`,
     /// `redis:HOST:PORT[,HOST:PORT...]:SIZE`, `redis+unix:PATH:SIZE`,
     /// `nbd:HOST:PORT[/EXPORT]:SIZE`, `nbd+unix:PATH[:/EXPORT]:SIZE`, `replicate:A+B` of two of
-    /// these but the first two, or `tier:FAST+SLOW` of one of the first two and one of the others.
-    /// `rediss:` and `nbds:` are by TLS, and may have `NAME=HOST:PORT` where the certificate is for
+    /// these except the first two, or `tier:FAST+SLOW` of one of the first two and one of the
+    /// others. `rediss:` and `nbds:` use TLS, and take `NAME=HOST:PORT` if the certificate is for
     /// NAME. SIZE is a number with a binary unit (64M, 1.5G, 1GiB) and is cut to whole pages; PATH
-    /// may contain ':' but no ';', and that of NBD no ":/".
+    /// may contain ':' but no ';', and PATH of NBD no ":/".
     ///
     /// # Errors
     /// What is wrong, in one line.
@@ -179,7 +179,7 @@ impl Spec {
         }
     }
 
-    /// Whether it is one file or server, with faults or without.
+    /// Whether the device is one file or server, with or without faults.
     pub(crate) fn is_outside(&self) -> bool {
         match self {
             Spec::File { .. } | Spec::Dir { .. } | Spec::Redis { .. } | Spec::Nbd { .. } => true,
@@ -190,7 +190,7 @@ impl Spec {
         }
     }
 
-    /// The specified size: of a tier, the sum of both levels; of replicas, that of each.
+    /// The specified size: for a tier, the sum of both levels; for replicas, the size of each.
     pub fn size(&self) -> Bytes {
         match self {
             Spec::Ram { size }
@@ -326,7 +326,7 @@ fn no_replicas<'a>(halves: impl Iterator<Item = (&'a str, &'a str)>) -> String {
         match (parse_kind(first), parse_kind(second)) {
             (Ok(_), Err(wrong)) => return format!("second replica: {wrong}"),
             (Err(wrong), Ok(_)) => return format!("first replica: {wrong}"),
-            // Not what a kind's name is divided into.
+            // Not a fragment of a kind's name.
             (Err(wrong), Err(_)) if first.contains(':') => {
                 reason = format!("first replica: {wrong}");
             }
@@ -418,7 +418,7 @@ fn nbd(server: Server, export: &str, size: Bytes) -> Result<Spec, String> {
     Ok(Spec::Nbd { server, export: export.to_owned(), size })
 }
 
-/// A specification for a message, without what may be a password.
+/// A specification as shown in a message, without text that may be a password.
 fn shown(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((before, after)) if before.contains("redis") => format!("...@{after}"),

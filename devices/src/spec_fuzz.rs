@@ -1,4 +1,5 @@
-//! Random texts as swap devices: each is refused in one line, or is what its own text says.
+//! Random texts as specifications: each is refused in one line, or equals the specification that
+//! its own text gives.
 
 use crate::{Area, SIZE_MAX, SIZE_MIN, size};
 use proptest::collection::vec;
@@ -112,7 +113,7 @@ proptest! {
     ) {
         let text = format!("{amount}{unit}");
         match size(&text) {
-            // In bytes it may have too many digits.
+            // Written in bytes, a size may have too many digits.
             Ok(bytes) if bytes.0 < 10u64.pow(19) => {
                 assert_eq!(size(&bytes.0.to_string()), Ok(bytes), "{text}");
             }

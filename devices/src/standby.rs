@@ -4,7 +4,8 @@
 //! both in use --> only the first     the second is lost, and never comes back
 //!            \--> only the second    the first is lost
 //! ```
-//! One word for both: if two servers fall silent together, one stays, and is waited for.
+//! Both devices share one word: if two servers fall silent together, one stays in use, and is
+//! waited for.
 //!
 //! Locks: none.
 
@@ -17,7 +18,7 @@ const BOTH: u8 = 0;
 /// One of two devices with the same pages.
 #[derive(Clone, Debug)]
 pub struct Standby {
-    /// [`BOTH`], or the one that is left.
+    /// [`BOTH`], or the device that is left.
     left: Arc<AtomicU8>,
     me: u8,
     patience: Duration,
@@ -26,22 +27,22 @@ pub struct Standby {
 /// Whether a device is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It is, and so is the other one.
+    /// Both devices are in use.
     Both,
-    /// It is the last one.
+    /// The device is the last one in use.
     Last,
-    /// It is not.
+    /// The device is not used any more.
     Lost,
 }
 
 impl Standby {
-    /// Two devices that are in use. The last one is waited for as long as `patience`.
+    /// Two devices in use. The last one left is waited for as long as `patience`.
     pub(crate) fn pair(patience: Duration) -> [Standby; 2] {
         let left = Arc::new(AtomicU8::new(BOTH));
         [1, 2].map(|me| Standby { left: left.clone(), me, patience })
     }
 
-    /// A device whose other one is lost.
+    /// A device whose partner is lost.
     pub(crate) fn last(patience: Duration) -> Standby {
         let [last, other] = Standby::pair(patience);
         other.give_up();

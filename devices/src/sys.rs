@@ -1,10 +1,10 @@
 //! Memory and system calls that bypass the C library.
 //!
-//! The preload library replaces mmap, munmap and madvise of the program: called by name from here
-//! they would recurse into the manager. It replaces syscall(2), too: the gate for the program's
-//! system calls would check the vectors of each transfer, with a call of madvise. In the C library
-//! preadv and pwritev are cancellation points as well, and a thread must not be cancelled in the
-//! middle of a fault. rustix makes the calls itself.
+//! The preload library replaces mmap, munmap and madvise of the program: calls by name from here
+//! would recurse into the manager. It also replaces syscall(2): the gate for the program's system
+//! calls would check the vectors of each transfer with madvise. In the C library preadv and pwritev
+//! are also cancellation points, and a thread must not be cancelled in the middle of a fault. So
+//! calls are made by rustix, without the C library.
 
 use crate::own_area::map_own;
 use highwater_platform::{Direction, IoError};
@@ -56,7 +56,7 @@ impl Mapping {
         let mapping = Mapping::at_base(base, len).map_err(Errno::raw_os_error)?;
         // Kernels without huge pages refuse the advice, and do not need it.
         let _ = mapping.advise(0, len, Advice::LinuxNoHugepage);
-        // Core files are not to contain a whole swap device.
+        // Core files should not contain a whole swap device.
         let _ = mapping.advise(0, len, Advice::LinuxDontDump);
         Ok(mapping)
     }
@@ -64,7 +64,7 @@ impl Mapping {
     /// Maps `len` bytes of a file, shared with the kernel.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) fn shared(file: &OwnedFd, len: usize, offset: u64) -> Result<Mapping, Errno> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping replaces nothing.
@@ -93,8 +93,8 @@ impl Mapping {
         self.len
     }
 
-    /// Populates whole pages. If memory is short this is an error, where a touch would end the
-    /// process. Kernels before 5.14 do nothing: a touch faults the pages in.
+    /// Populates whole pages. If memory is short this fails with an error, whereas a touch would
+    /// kill the process. Kernels before 5.14 do nothing: a touch then faults the pages in.
     ///
     /// # Errors
     /// The system's error number.
@@ -117,7 +117,7 @@ impl Mapping {
         let _ = self.advise(offset, len, Advice::LinuxDontNeed);
     }
 
-    /// Keeps the memory from the kernel's swap, if the limit on locked memory permits that.
+    /// Keeps the memory out of the kernel's swap, if the limit on locked memory permits that.
     pub(crate) fn lock(&self) {
         // SAFETY: a range of this mapping, whose contents stay.
         let _ = unsafe { mlock(self.base.as_ptr().cast(), self.len) };
@@ -129,7 +129,7 @@ impl Mapping {
             Inheritance::Contents => Advice::LinuxKeepOnFork,
             Inheritance::Zeros => Advice::LinuxWipeOnFork,
         };
-        // Kernels before 4.14 do not know it.
+        // Kernels before 4.14 do not know this advice.
         let _ = self.advise(0, self.len, advice);
     }
 
@@ -184,7 +184,7 @@ pub(crate) unsafe fn transfer(
 /// Takes blocks for a part of a file that lies within its length.
 ///
 /// # Errors
-/// The system's error number: there are none, or the file system cannot do it.
+/// The system's error number: there are no free blocks, or the file system cannot preallocate.
 pub(crate) fn take_room(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), i32> {
     fallocate(file, FallocateFlags::empty(), offset, len).map_err(Errno::raw_os_error)
 }
@@ -192,18 +192,18 @@ pub(crate) fn take_room(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(
 /// Locks of a range of a file, for its open file description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lock {
-    /// No other has any.
+    /// No other description holds a lock.
     Exclusive,
-    /// No other has an exclusive one.
+    /// No other description holds an exclusive lock.
     Shared,
     None,
 }
 
-/// Sets the lock of a range. Waits for a shared one: exclusive ones in its way are held for a
-/// moment.
+/// Sets the lock of a range. Waits for a shared lock, because exclusive locks in its way are held
+/// only briefly.
 ///
 /// # Errors
-/// The system's error number: EAGAIN, if others' locks forbid an exclusive one.
+/// The system's error number: EAGAIN if other locks forbid an exclusive one.
 pub(crate) fn set_lock(
     file: BorrowedFd<'_>,
     lock: Lock,
@@ -217,7 +217,7 @@ pub(crate) fn set_lock(
     file_lock(file, command, lock, from, length).map(drop)
 }
 
-/// One of the ranges with locks that forbid an exclusive one; `None`: nothing does.
+/// The range of a lock that forbids an exclusive one; `None`: there is none.
 pub(crate) fn find_lock(file: BorrowedFd<'_>, from: u64, length: u64) -> Option<Range<u64>> {
     let found = file_lock(file, libc::F_OFD_GETLK, Lock::Exclusive, from, length).ok()?;
     let start = found.l_start as u64;

@@ -1,4 +1,4 @@
-//! The partial last page of a file that existed.
+//! The partial last page of an existing file.
 
 use crate::arena::Arena;
 use crate::sys::transfer;

@@ -1,4 +1,4 @@
-//! Frames of a thread in tests: filled from seeds, and compared with them.
+//! Frames of a thread in tests: filled from seeds, and checked against them.
 
 use crate::arena::Arena;
 use crate::sys::Mapping;
@@ -10,7 +10,7 @@ const WORDS: usize = PAGE_SIZE / 8;
 pub(crate) struct Frames {
     memory: Mapping,
     count: u32,
-    /// A word of the page of a seed, by its index.
+    /// The word at an index of the page of a seed.
     word_of: fn(u64, usize) -> u64,
 }
 

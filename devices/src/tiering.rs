@@ -11,7 +11,7 @@ pub struct Tiering {
     pub slow_pages: u64,
     /// Cold pages moved from the fast level to the slow one.
     pub written_back: u64,
-    /// Writes for that.
+    /// Writes made to move them.
     pub writeback_ios: u64,
     /// Pages whose write-back failed; they stayed in the fast level.
     pub writeback_failures: u64,

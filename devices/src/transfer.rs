@@ -50,8 +50,8 @@ pub(crate) fn offset(io: &Io, done: usize) -> u64 {
 }
 
 /// Fills vectors with the frames of an admitted transfer without the first `done` bytes, one for
-/// each stretch of adjacent pages; returns the number of vectors. Of a block that has more
-/// stretches, the rest is transferred by further attempts.
+/// each stretch of adjacent pages; returns the number of vectors. If a block has more stretches
+/// than vectors, further attempts transfer the rest.
 pub(crate) fn fill_vectors(arena: Arena, io: &Io, done: usize, vectors: &mut Vectors) -> usize {
     let mut count = 0;
     let mut skip = done;
@@ -75,7 +75,7 @@ pub(crate) fn fill_vectors(arena: Arena, io: &Io, done: usize, vectors: &mut Vec
 pub(crate) enum Outcome {
     /// All bytes were transferred, or the transfer failed.
     Finished(Result<(), IoError>),
-    /// To be continued after this many bytes in all.
+    /// The transfer continues after this many bytes in all.
     Again(usize),
 }
 

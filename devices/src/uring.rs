@@ -66,8 +66,8 @@ impl Ring {
         unsafe { self.finish(direction, arena, chunk, todo) }
     }
 
-    /// Submits the transfers of `todo` without waiting. [`Ring::finish`] waits, and finds those
-    /// that the ring did not take.
+    /// Submits the transfers of `todo` without waiting. [`Ring::finish`] waits for them, and finds
+    /// the transfers that the ring did not take.
     ///
     /// # Safety
     /// As for [`Ring::transfer`], until `finish` has returned.
@@ -184,7 +184,7 @@ impl Ring {
     }
 
     /// For a ring to which the kernel denies further submissions: waits until no submitted transfer
-    /// touches a frame any more, and returns all of `left`. Repeating one does no harm.
+    /// touches a frame any more, and returns all of `left`. Repeating a transfer does no harm.
     fn settle(&mut self, left: Set) -> Set {
         let waiting = self.queues.waiting();
         let mut in_flight = left.count_ones() as usize - waiting;

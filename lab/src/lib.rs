@@ -1,4 +1,5 @@
-//! The lab: workloads that check what they read, and the peers Highwater is measured against.
+//! The lab: workloads that check the contents they read, and the peers that Highwater is compared
+//! with.
 //!
 //! ```text
 //! workload/  generators, generic over Target ---- run on ----> Service: memory and its counters

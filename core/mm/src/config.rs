@@ -24,19 +24,20 @@ pub struct Config {
     /// Distance between the watermarks, in 10000ths of a zone (watermark_scale_factor). Default:
     /// the kernel's, but at least 8 MiB or 1/64 of the zone.
     pub watermark_scale: Option<u32>,
-    /// Dirty pages of files, in percent of the memory that could hold pages of files, from which on
-    /// the flusher writes. Expired pages it writes below that, too. Default: 10.
+    /// The flusher writes once this many pages of files are dirty, in percent of the memory that
+    /// could hold pages of files. It writes expired pages below this limit, too. Default: 10.
     pub dirty_background_ratio: u32,
-    /// Dirty pages of files, in percent of the same memory, from which on writers wait for the
-    /// flusher. Default: 20.
+    /// Writers wait for the flusher once this many pages of files are dirty, in percent of that
+    /// memory. Default: 20.
     pub dirty_ratio: u32,
-    /// Pages that a fault of a sequential stream reads or maps at most, 1 to 16. Default: 16.
+    /// The most pages that a fault of a sequential stream reads or maps, 1 to 16. Default: 16.
     pub window_max: usize,
-    /// Readahead threads read what streams and callers of `prefetch` will use. Without effect on
-    /// devices that are memory. Default: on.
+    /// Readahead threads read the pages that streams and callers of `prefetch` will use. Without
+    /// effect on devices that are memory. Default: on.
     pub prefetch: bool,
-    /// Pages of a readahead window of a file, 0 to 256 (read_ahead_kb). With 0, a fault reads what
-    /// it would of anonymous memory. Without effect on devices that are memory. Default: 256.
+    /// Pages of a readahead window of a file, 0 to 256 (read_ahead_kb). With 0, a fault reads as
+    /// many pages as it would of anonymous memory. Without effect on devices that are memory.
+    /// Default: 256.
     pub file_readahead: usize,
     /// Readahead threads of each node, 1 to 16. Default: one for 8 CPUs.
     pub readahead_threads: Option<usize>,
@@ -44,7 +45,7 @@ pub struct Config {
     /// (transparent_hugepage). Default: off, since with a small budget the eviction of 512 pages at
     /// once costs more than it saves.
     pub large_pages: bool,
-    /// The pages of which khugepaged makes large ones, if `large_pages` is on.
+    /// Which pages khugepaged collapses into large ones, if `large_pages` is on.
     pub khugepaged: KhugepagedConfig,
     /// Preference for anonymous pages over pages of files in reclaim, 0 to 200. 0: anonymous pages
     /// only when hardly any pages of files are left; 100: no preference; 200: anonymous pages only.
@@ -75,15 +76,16 @@ pub struct KhugepagedConfig {
     pub pages_to_scan: u32,
     /// Length of a sleep, 1 ms at least (scan_sleep_millisecs). Default: 10 s.
     pub scan_sleep: Nanos,
-    /// Absent pages in a block at most, which the collapse allocates, 0 to 511. Default: 64; the
-    /// kernel's 511 would exceed a budget. On page tables the limit is always 0, since an absent
-    /// page there may belong to no mapping. Reclaim uses it, too: a cold large page with more pages
-    /// of zeros is split, and these are dropped instead of written.
+    /// The most absent pages in a block, for which the collapse allocates frames, 0 to 511.
+    /// Default: 64; the kernel's 511 would exceed a budget. On page tables the limit is always 0,
+    /// since an absent page there may belong to no mapping. Reclaim uses the limit, too: a cold
+    /// large page with more pages of zeros is split, and its pages of zeros are dropped instead of
+    /// written.
     pub max_ptes_none: u32,
-    /// Swapped pages in a block at most, which the collapse reads, 0 to 511. Default: 64.
+    /// The most swapped pages in a block, which the collapse reads, 0 to 511. Default: 64.
     pub max_ptes_swap: u32,
-    /// Pages of a block that must be resident and in use, 0 to 512. Default: 448. The kernel needs
-    /// one, or half of them if others are swapped.
+    /// Pages of a block that must be resident and in use, 0 to 512. Default: 448. The kernel
+    /// requires one, or half of them if others are swapped.
     pub referenced_min: u32,
 }
 
@@ -151,7 +153,7 @@ impl FromStr for KswapdThreads {
 /// Objects smaller than pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlabConfig {
-    /// CPUs keep arrays of free objects in front of slabs. Default: on from 32 CPUs on.
+    /// CPUs keep arrays of free objects in front of slabs. Default: on with 32 CPUs or more.
     pub sheaves: Option<bool>,
 }
 
@@ -229,7 +231,7 @@ impl Config {
         self.slab = SlabConfig::draw(random);
     }
 
-    /// Whether threads that allocate may evict in kswapd's place: in no kernel.
+    /// Whether threads that allocate may evict in kswapd's place: they do in no kernel.
     #[cfg(feature = "history")]
     pub(crate) fn kswapd_yields(&self) -> bool {
         self.history.reclaim.kswapd_yields

@@ -39,7 +39,7 @@ pub enum CollapseError {
     Unsupported,
     /// The block has no contents.
     Nothing,
-    /// No 512 adjacent frames are free.
+    /// No block of 512 adjacent frames is free.
     NoMemory,
     /// Pages of the block are in use, or could not be read. The caller can try again.
     Busy,

@@ -1,5 +1,5 @@
-//! The path of a fault, from an access to a mapped page. Only this file decides how a fault is
-//! served.
+//! The path of a fault, from the access until the page is mapped. Only this file decides how a
+//! fault is served.
 //!
 //! ```text
 //! resolve -- large::serve: the whole block of 2 MiB, if large pages are on
@@ -20,8 +20,8 @@
 //! none calls back up. `readahead` is a thread that reads pages before a fault wants them, `unuse`
 //! takes pages off a swap device.
 //!
-//! A fault holds its page's entry until the page is mapped, and the entries of the pages after it
-//! that it brings along for a stream. While it holds them it waits for devices and for memory, but
+//! A fault holds its page's entry until the page is mapped, and the entries of the following pages
+//! that it brings in for a stream. While it holds entries it waits for devices and for memory, but
 //! never for another entry.
 
 mod access;
@@ -113,7 +113,7 @@ pub fn resolve<P: Platform>(
     }
 }
 
-/// Whether a page that its entry calls mapped is there. Pages of several frames cannot vanish.
+/// Whether a page whose entry says mapped is really present. Pages of several frames cannot vanish.
 fn is_present<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) -> bool {
     space.order() > Order(0) || m.platform.holds(space.id(), vpn)
 }
@@ -163,7 +163,7 @@ fn decide(entry: Entry, order: Order, backing: Backing) -> Outcome {
     }
 }
 
-/// Pages that the fault may bring along: more than one if it continues a sequential stream.
+/// Pages that the fault may bring in: more than one if it continues a sequential stream.
 fn stream_window<P: Platform>(
     m: &Machine<P>,
     held: &Held<'_, P>,
@@ -173,7 +173,7 @@ fn stream_window<P: Platform>(
     let (space, streams) = (held.space().id(), &m.swap.streams);
     let stream = streams.window(space, fault.vpn);
     if m.platform.recency() == Recency::Unmapping {
-        // Uses of mapped pages cannot be seen here; the stream's continuation can.
+        // Uses of mapped pages cannot be observed here, but the stream's continuation can.
         m.count(Counter::SwapRaHit, stream.read_ahead as u64);
     }
     let pages = match (stream.pages, outcome) {
@@ -184,7 +184,7 @@ fn stream_window<P: Platform>(
     Window { pages: pages.min(most), direction: stream.direction }
 }
 
-/// Pages that the second fault of a stream reads where streams nearly always go on.
+/// Pages that the second fault of a stream reads in regions where streams nearly always continue.
 const BEGIN_PAGES: usize = 8;
 
 impl From<OutOfMemory> for FaultError {

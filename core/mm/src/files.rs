@@ -5,11 +5,11 @@
 //! place:       vacant -------- open --> taken ------- close --> vacant
 //! its spaces:  ended at page 0 ------> [0, pages) -----------> ended at page 0, all absent
 //! ```
-//! Spaces are never removed, because other threads may still look at one. A closed space has no
-//! pages, and is used again for a file that fits; capacities are powers of two, so that most do. A
-//! thread with an outdated owner or readahead request finds absent pages beyond the end, or pages
-//! of the next file, as after a page was dropped and read again. At most one space of a place is
-//! open.
+//! Spaces are never removed, because other threads may still refer to one. A closed space has no
+//! pages, and is used again for a file that fits; capacities are powers of two, so that most files
+//! fit. A thread with an outdated owner or readahead request finds absent pages beyond the end, or
+//! pages of the next file, just as if a page had been dropped and read again. At most one space of
+//! a place is open.
 //!
 //! Locking: one atomic word claims and releases a place.
 
@@ -97,8 +97,8 @@ fn take_place<P: Platform>(m: &Machine<P>, pages: u64) -> Option<(&Space<P>, u8)
     }
 }
 
-/// The best vacant place: of the smallest space that fits; else the place with the fewest spaces,
-/// to add one.
+/// The best vacant place: the one with the smallest space that fits; else the one with the fewest
+/// spaces, to which the caller adds a space.
 fn choose<P: Platform>(m: &Machine<P>, pages: u64) -> Option<(Option<&Space<P>>, u8)> {
     let vacant = |device: &u8| !m.has_file(*device);
     let fits = m.spaces().filter(|space| space.pages() >= pages);

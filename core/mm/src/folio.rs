@@ -7,10 +7,10 @@
 //! slot  --> the first of 2^k adjacent slots
 //! ```
 //! A folio has one entry, which holds its lock, pins and dirty bit. Only code that goes from a page
-//! to its frames knows that there are several. Unlike a large page ([`crate::large`]) a folio
-//! cannot be split, nor accessed without a guard: such spaces exist on platforms where every access
-//! passes through the entry. Conservation: a tail belongs to the nearest first frame below it.
-//! Locking: the folio's entry, then the LRU's locks.
+//! to its frames knows that a page has several. Unlike a large page ([`crate::large`]) a folio
+//! cannot be split, nor accessed without a guard: spaces of folios exist on platforms where every
+//! access passes through the entry. Conservation: a tail belongs to the nearest first frame below
+//! it. Locking: the folio's entry, then the LRU's locks.
 
 use crate::frame::{Mobility, Place};
 use crate::lru::Removal;
@@ -134,7 +134,8 @@ pub fn map<P: Platform>(
     assert_eq!(progress.stop, None, "{owner:?} can be mapped");
 }
 
-/// Unmaps a folio, or maps it again if part of it is pinned. `protection`: as it was mapped.
+/// Unmaps a folio, or maps it again if part of it is pinned. `protection` is that of the old
+/// mapping.
 pub fn unmap<P: Platform>(
     m: &Machine<P>,
     space: &Space<P>,

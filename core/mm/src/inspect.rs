@@ -1,5 +1,5 @@
-//! The inside of a manager, for the testkit and the tests of platforms: what they look at, and the
-//! parts that they drive alone. Compiled with the feature `inspect` only.
+//! The internals of a manager, for the testkit and the tests of platforms: the state that they
+//! read, and the parts that they call separately. Compiled with the feature `inspect` only.
 
 pub use crate::alloc::frames;
 pub use crate::compact::{Outcome, direct as compact};

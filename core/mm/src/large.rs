@@ -9,9 +9,9 @@
 //!    \------------------------- swapped: every entry LARGE
 //! ```
 //! Each page keeps its entry, so faults, guards and lookups of single pages need not know of
-//! blocks. A thread that changes a whole block holds all its entries ([`HeldBlock`]); one that
-//! needs a part of it splits it first. Conservation: a resident LARGE entry, except the first of
-//! its block, has a Tail frame. Locking: entries, then the LRU's locks.
+//! blocks. A thread that changes a whole block holds all its entries ([`HeldBlock`]); a thread that
+//! needs only a part of the block splits it first. Conservation: a resident LARGE entry, except the
+//! first of its block, has a Tail frame. Locking: entries, then the LRU's locks.
 
 use crate::frame::{Place, Writeback};
 use crate::lru::List;
@@ -26,7 +26,8 @@ pub fn block_frames(first: Pfn) -> [Pfn; LARGE_PAGES] {
     std::array::from_fn(|index| first.offset(index as u32))
 }
 
-/// Gives filled frames to the pages of a block, and puts the first one on the LRU for all.
+/// Gives filled frames to the pages of a block, and puts the first frame on the LRU for all of
+/// them.
 pub fn install<P: Platform>(m: &Machine<P>, block: &HeldBlock<'_, P>, head: Pfn) {
     for (index, pfn) in block_frames(head).into_iter().enumerate() {
         m.frames.set_writeback(pfn, Writeback::Idle);
@@ -55,7 +56,7 @@ pub fn map_all<P: Platform>(
 }
 
 /// Unlocks a block whose entries become those of a large page. A concurrent split skips entries
-/// that are still locked, since they do not look like a large page's: the rest is split here.
+/// that are still locked, since these are not marked LARGE yet: then this function splits the rest.
 pub fn release<P: Platform>(
     m: &Machine<P>,
     block: HeldBlock<'_, P>,

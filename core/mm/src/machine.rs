@@ -60,9 +60,9 @@ pub const SPACES_MAX: usize = 256;
 
 /// The memory of one node.
 pub struct Node<P: Platform> {
-    /// The buddy allocator: its free frames.
+    /// The buddy allocator: the node's free frames.
     pub zone: Zone<P>,
-    /// The LRU lists: its pages in use.
+    /// The LRU lists: the node's pages in use.
     pub lru: Lru<P>,
     /// kswapd threads of the node sleep on this.
     pub kswapd_wait: P::Event,
@@ -74,7 +74,7 @@ pub struct Node<P: Platform> {
     pub isolated_waiters: P::Atomic<u32>,
     /// 1: kswapd has given up on this node, or no kswapd runs.
     pub kswapd_failing: P::Atomic<u8>,
-    /// Which threads evict its pages.
+    /// Which threads evict the node's pages.
     pub evictor: EvictorState<P>,
     /// Requests to kcompactd.
     pub kcompactd: KcompactdControl<P>,
@@ -84,7 +84,7 @@ pub struct Node<P: Platform> {
 pub struct KcompactdControl<P: Platform> {
     /// kcompactd sleeps on this.
     pub wait: P::Event,
-    /// The largest order requested since kcompactd last looked; 0: none.
+    /// The largest order requested since kcompactd last read this word; 0: none.
     pub order: P::Atomic<u8>,
 }
 
@@ -114,7 +114,7 @@ pub struct Machine<P: Platform> {
     pub platform: P,
     /// The settings as they were at the start.
     pub config: Config,
-    /// Those of them that may have changed since.
+    /// The settings that may have changed since.
     pub tunables: TunableWords,
     /// Counters, latencies and pressure.
     pub stats: Stats,
@@ -251,7 +251,7 @@ impl<P: Platform> Machine<P> {
         Stall { machine: self, cpu, kind, used }
     }
 
-    /// Updates the averages of pressure if the last update is 2 s ago.
+    /// Updates the averages of pressure if the last update was at least 2 s ago.
     pub fn update_pressure(&self, now: Nanos) {
         if self.stats.pressure_is_due(now) {
             self.stats.update_pressure(self.reading(now));
@@ -338,7 +338,8 @@ impl<P: Platform> Machine<P> {
         self.spaces[usize::from(id.0)].get().expect("spaces are named by add_space")
     }
 
-    /// Queues a readahead request on this CPU's node. Successive windows go to its threads in turn.
+    /// Queues a readahead request on this CPU's node. Successive windows go to the node's threads
+    /// in turn.
     pub fn request_readahead(&self, request: ReadaheadRequest) -> Queued {
         let node = usize::from(self.platform.node_of(self.cpu()).0) % self.nodes.len();
         let queues = &self.readahead[node];
@@ -373,8 +374,8 @@ impl<P: Platform> Machine<P> {
         self.nodes.iter().map(|node| node.zone.present() as usize).sum()
     }
 
-    /// The slot that has a page's current contents, alone or beside a frame. A hint, unless the
-    /// page's entry is held.
+    /// The slot that holds a page's current contents, whether or not a frame holds them, too. A
+    /// hint, unless the page's entry is held.
     pub fn slot_of(&self, entry: Entry) -> Option<Slot> {
         match entry.page() {
             Page::Swapped(slot) => Some(slot),
@@ -398,7 +399,8 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Sets the watermarks of a node for its present size, after its balloon has changed. If
-    /// another thread changes that meanwhile, both agree on the last size.
+    /// another thread changes the size meanwhile, both threads end with the watermarks of the last
+    /// size.
     pub fn update_marks(&self, node: &Node<P>) {
         let mut size = node.zone.present();
         loop {

@@ -6,9 +6,9 @@
 //!         \- Kthreads    readahead, flusher, kcompactd, khugepaged, if configured
 //! check: settings   start: errors   pin: guards   migrate   statistics
 //! ```
-//! A method does the work of its name in the calling thread. All methods may run concurrently,
-//! except where they take `&mut self` or say otherwise. A page is of 4 KiB unless its space was
-//! added with a larger order. A [`SpaceId`] that this manager did not return panics.
+//! A method does its work in the calling thread. All methods may run concurrently, except where
+//! they take `&mut self` or say otherwise. A page has 4 KiB unless its space was added with a
+//! larger order. A method panics if its [`SpaceId`] was not returned by this manager.
 //!
 //! Locking: none of its own.
 
@@ -46,8 +46,8 @@ use highwater_platform::{FileAccess, Latency, Platform, Recency};
 use highwater_units::{Nanos, Order, Pfn, Slot, SpaceId, Vpn};
 use std::sync::{Arc, Weak};
 
-/// A memory manager on platform `P`. Dropping it stops its threads, and loses the contents of all
-/// spaces, apart from what was written to files.
+/// A memory manager on platform `P`. Dropping it stops its threads, and discards the contents of
+/// all spaces, except for pages already written to files.
 pub struct Manager<P: Platform> {
     machine: Arc<Machine<P>>,
     kswapd: Arc<KswapdPool<P>>,
@@ -55,7 +55,7 @@ pub struct Manager<P: Platform> {
     readahead: Option<Kthreads<P>>,
     /// Writes dirty pages of files.
     flusher: Option<Kthreads<P>>,
-    /// Compacts memory, so that blocks are free.
+    /// Compacts memory, to keep blocks free.
     kcompactd: Option<Kthreads<P>>,
     /// Collapses pages into large pages.
     khugepaged: Option<Kthreads<P>>,
@@ -102,18 +102,18 @@ impl<P: Platform> Manager<P> {
         self.machine.tunables.get()
     }
 
-    /// Changes them, for all faults and all reclaim from now on.
+    /// Changes these settings, for all faults and all reclaim from now on.
     ///
     /// # Errors
-    /// [`StartError::Config`] if one is out of range; then none changes.
+    /// [`StartError::Config`] if a setting is out of range; then no setting changes.
     pub fn tune(&self, tunables: Tunables) -> Result<(), StartError> {
         check::check_tunables(tunables)?;
         self.machine.tunables.set(tunables);
         Ok(())
     }
 
-    /// Makes all the free blocks of 2 MiB that it can by moving pages together, as far as memory is
-    /// free (compact_memory); returns how many. Without [`Config::compact`] it makes none.
+    /// Compacts memory: moves pages together to make as many free blocks of 2 MiB as free memory
+    /// allows (compact_memory). Returns how many it made: none without [`Config::compact`].
     pub fn compact(&self) -> u32 {
         compact::all(&self.machine)
     }
@@ -124,7 +124,8 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Returns the CPU time of kswapd threads, by node and by the thread's number on its node:
-    /// `[1][3]` is kswapd1:3. A thread that replaces another one adds to its time.
+    /// `[1][3]` is kswapd1:3. The time of a thread that replaces another one is added to the time
+    /// of the earlier thread.
     pub fn kswapd_times(&self) -> Vec<Vec<Nanos>> {
         self.nodes().map(|node| self.kswapd.cpu_times(node)).collect()
     }
@@ -250,7 +251,8 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Serves a fault: makes the page present for the given access, and records the latency. May
-    /// reclaim memory and wait for devices, other threads and, as a writer of files, the flusher.
+    /// reclaim memory and wait for devices, for other threads and, when it writes to a file, for
+    /// the flusher.
     ///
     /// # Errors
     /// See [`FaultError`]; the page stays as it was.
@@ -322,9 +324,9 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Requests readahead of pages that will be used soon (MADV_WILLNEED): a readahead thread reads
-    /// those that are on an asynchronous device, and maps them. A hint: it does not wait or fail.
-    /// The manager drops it if too many requests are queued, for pages of more than one frame, and
-    /// with `prefetch=off`.
+    /// those that are on an asynchronous device, and maps them. The request is a hint: the call
+    /// does not wait or fail. The manager drops the request if too many are queued, if pages have
+    /// more than one frame, or with `prefetch=off`.
     pub fn prefetch(&self, space: SpaceId, pages: Range) {
         let single = self.space(space).order() == Order(0);
         let on = self.machine.config.prefetch && self.readahead.is_some() && single;
@@ -342,15 +344,15 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Drops the contents of a range, and frees its frames and slots (MADV_DONTNEED). The range
-    /// then reads as zeros; that of a file reads as its device, without changes that were not
-    /// written back. Waits while other threads have entries locked.
+    /// then reads as zeros; a range of a file reads as its device does, without changes that were
+    /// not written back. Waits while other threads have entries locked.
     pub fn discard(&self, space: SpaceId, range: Range) {
         range::discard(&self.machine, self.space(space), range);
     }
 
     /// Drops the contents of the swapped pages of a range; pages in memory stay. For a range that
-    /// the program will overwrite: its frames are kept, and no page is swapped in for nothing.
-    /// Returns the number of dropped pages.
+    /// the program will overwrite: its frames are kept, and no page is swapped in only to be
+    /// overwritten. Returns the number of dropped pages.
     ///
     /// # Panics
     /// If the space belongs to a file, or its pages are of more than one frame.
@@ -421,9 +423,10 @@ impl<P: Platform> Manager<P> {
         snapshot::take(&self.machine, self.space(space))
     }
 
-    /// [`Manager::snapshot`] for a fork that shares the pages in memory of `parts`: the kernel is
-    /// to copy the stretches of the result. Their pages neither come nor go until
-    /// [`Manager::thaw`], which the caller calls soon, without touching the space before.
+    /// Takes a [`Manager::snapshot`] for a fork that shares those pages of `parts` that are in
+    /// memory. The caller lets the kernel copy the stretches of the result. No page of a stretch is
+    /// brought in, evicted or dropped until [`Manager::thaw`]. The caller calls it soon, and does
+    /// not touch the space before.
     ///
     /// # Errors
     /// As of [`Manager::snapshot`].
@@ -431,20 +434,20 @@ impl<P: Platform> Manager<P> {
         snapshot::share(&self.machine, self.space(space), parts)
     }
 
-    /// Ends what [`Manager::share`] began.
+    /// Unlocks the stretches that [`Manager::share`] has frozen.
     pub fn thaw(&self, space: SpaceId, frozen: Frozen) {
         snapshot::thaw(self.space(space), frozen);
     }
 
-    /// Unmaps the pages of a space, so that none is shared with another process once it is used
-    /// again. Pages that devices use stay.
+    /// Unmaps the pages of a space, so that a page is no longer shared with another process once it
+    /// is used again. Pages that devices use stay mapped.
     pub fn unshare(&self, space: SpaceId) {
         snapshot::unshare(&self.machine, self.space(space));
     }
 
-    /// Moves the contents of a space off the first `devices` devices: reads the pages that are
-    /// there, and marks them dirty, so that reclaim writes them to other devices. A forked child
-    /// calls this for the devices that it inherited. Pages never come back to these.
+    /// Moves the contents of a space off the first `devices` devices: reads the pages stored there,
+    /// and marks them dirty, so that reclaim writes them to other devices. A forked child calls
+    /// this for the devices that it inherited. No page returns to these devices.
     ///
     /// # Errors
     /// Memory and swap are full, or a read fails. The space keeps its contents.
@@ -452,40 +455,40 @@ impl<P: Platform> Manager<P> {
         swapoff::leave(&self.machine, self.space(space), |device| device < devices)
     }
 
-    /// Adds a swap device that was vacant when the manager started
+    /// Adds a swap device (swapon): one that was vacant when the manager started
     /// ([`highwater_platform::DeviceInfo::is_vacant`]) and has its properties now, or one that was
-    /// removed (swapon). Readahead threads serve it only if they run for another device. One thread
-    /// at a time adds or removes a device.
+    /// removed. Readahead threads serve the device only if they already run for another one. Only
+    /// one thread at a time may add or remove a device.
     ///
     /// # Errors
-    /// It is in use, or has no pages.
+    /// The device is in use, or has no pages.
     pub fn swapon(&self, device: u8) -> Result<(), Taken> {
         let Machine { platform, config, swap, .. } = &*self.machine;
         swap.add(platform, config, device)
     }
 
-    /// Begins to remove a swap device that is in use: from now on it gets no pages.
-    /// [`Manager::swapoff_step`] moves those that it has.
+    /// Begins to remove a swap device that is in use: from now on it accepts no pages.
+    /// [`Manager::swapoff_step`] moves its pages elsewhere.
     ///
     /// # Errors
-    /// Memory and other devices have no room for the pages that it has. It goes on accepting pages.
+    /// Memory and other devices have no room for its pages. The device goes on accepting pages.
     pub fn swapoff(&self, device: u8) -> Result<Swapoff, NoRoom> {
         swapoff::begin(&self.machine, device)
     }
 
-    /// Moves some pages off a device that is being removed, and says how to go on. Faults and
+    /// Moves some pages off a device that is being removed, and returns how to go on. Faults and
     /// reclaim work meanwhile. Waits for devices, for memory, and while other threads have entries
     /// locked.
     pub fn swapoff_step(&self, swapoff: &mut Swapoff) -> SwapoffOutcome {
         swapoff::step(&self.machine, swapoff)
     }
 
-    /// Ends the removal of a device that is not over: it accepts pages again.
+    /// Cancels an unfinished removal of a device: the device accepts pages again.
     pub fn cancel_swapoff(&self, device: u8) {
         self.machine.swap.stay(device);
     }
 
-    /// The part of a device in swapping.
+    /// The state of a device in swapping.
     pub fn swap_part(&self, device: u8) -> SwapPart {
         self.machine.swap.use_of(device)
     }
@@ -496,13 +499,14 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Fills an empty space of a forked child with the pages of a snapshot: swapped pages on the
-    /// inherited devices, and pages that the fork has shared, which [`Manager::adopt`] gives
+    /// inherited devices, and pages that the fork has shared, to which [`Manager::adopt`] gives
     /// frames.
     pub fn restore_snapshot(&self, space: SpaceId, snapshot: &Snapshot) -> Unadopted {
         snapshot::restore(&self.machine, self.space(space), snapshot)
     }
 
-    /// Gives frames to pages that a fork has shared. Until then, other methods wait for them.
+    /// Gives frames to pages that a fork has shared. Until this call, other methods wait for these
+    /// pages.
     ///
     /// # Errors
     /// [`FaultError::OutOfMemory`]: memory and swap cannot hold them.
@@ -547,7 +551,7 @@ impl<P: Platform> Manager<P> {
         self.machine.nodes.iter().map(|node| node.zone.blocks()).collect()
     }
 
-    /// Checks the consistency of all frames, slots and entries. `snapshots` are those that were not
+    /// Checks the consistency of all frames, slots and entries. `snapshots` are all that were not
     /// released. The caller makes sure that no other thread uses the manager and that its threads
     /// are idle or stopped. Takes time in proportion to frames, slots and pages.
     ///
@@ -560,7 +564,7 @@ impl<P: Platform> Manager<P> {
     /// Writes the dirty pages of all files to their devices (sync).
     ///
     /// # Errors
-    /// The first one; see [`Manager::write_back`]. All other pages are written nevertheless.
+    /// The first error; see [`Manager::write_back`]. All other pages are written nevertheless.
     pub fn sync(&self) -> Result<(), FaultError> {
         let is_file = |space: &&Space<P>| space.backing() != Backing::Anonymous;
         let write = |space| write_back::write_back(&self.machine, space, Range::whole(space));

@@ -13,8 +13,8 @@ use crate::write_completion::settled;
 use highwater_platform::{Platform, Stop};
 use highwater_units::{Order, Pfn, Vpn};
 
-/// Drops the contents of a range and frees its frames and slots. It then reads as zeros, or as its
-/// file.
+/// Drops the contents of a range and frees its frames and slots. The range then reads as zeros, or
+/// as its file.
 pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
     let _phase = m.enter(phase::RANGE);
     if space.order() > Order(0) {
@@ -28,8 +28,8 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
 }
 
 /// Drops the contents of the swapped pages of a range, which then read as zeros; pages in memory
-/// stay. For a range that is reused and whose contents are no longer needed: its memory is kept,
-/// and nothing is read from swap in vain. Returns how many pages were dropped.
+/// stay. For a range that will be overwritten: its frames are kept, and no page is swapped in only
+/// to be overwritten. Returns how many pages were dropped.
 pub fn discard_swapped<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) -> u64 {
     assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have no slots");
     assert_eq!(space.order(), Order(0), "pages of several frames are dropped whole");
@@ -87,9 +87,9 @@ fn drop_folios<P: Platform>(m: &Machine<P>, held: Held<'_, P>) {
     held.release(|_, _| Entry::ABSENT);
 }
 
-/// Moves the contents of a range to the pages from `to` on, which are absent and do not overlap it.
-/// Nothing is copied: frames and slots get new owners. A fault on a page from an earlier use of the
-/// target addresses may still end and map zeros there: these are dropped.
+/// Moves the contents of a range to the pages from `to` on, which are absent and do not overlap the
+/// range. Nothing is copied: frames and slots get new owners. A fault from an earlier use of the
+/// target addresses may still complete and map pages of zeros there: such pages are dropped.
 pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to: Vpn) {
     let _phase = m.enter(phase::RANGE);
     assert_eq!(space.backing(), Backing::Anonymous, "a file's pages cannot be moved");

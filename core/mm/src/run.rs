@@ -4,8 +4,8 @@
 //! ```text
 //! batch of isolated frames -> by owner -> Run: held entries, and their frames -> unmapped, each
 //! ```
-//! Locking: entries are only tried. Only the thread that isolated a run's frames uses them; their
-//! records change under their entries.
+//! Locking: a thread only tries to lock entries. Only the thread that isolated a run's frames uses
+//! them; their records change under their entries.
 
 use crate::frame::{Owner, Place};
 use crate::machine::Machine;
@@ -57,8 +57,8 @@ pub(crate) fn each_run<'a, P: Platform>(
     left
 }
 
-/// Sorts neighbours together. Reads each owner once: owners change meanwhile, and sorting panics
-/// if the order does.
+/// Sorts neighbours together. Reads each owner once: owners change meanwhile, and a sort panics if
+/// its order changes.
 fn sort_by_owner<P: Platform>(m: &Machine<P>, batch: &mut FrameBatch) {
     let mut pages = [(None, Pfn(0)); BATCH_PAGES_MAX];
     let pages = &mut pages[..batch.len()];
@@ -76,7 +76,7 @@ fn lock_first<P: Platform>(m: &Machine<P>, pfn: Pfn) -> Option<Run<'_, P>> {
     // Folios are evicted and moved one by one: `crate::folio`.
     let space = Some(m.space(owner.space)).filter(|space| space.order() == Order(0))?;
     let held = Held::lock(space, owner.vpn, Pinned::Refuse)?;
-    // Before the lock the page may have been dropped, or swapped out and in again.
+    // Before the entry was locked, the page may have been dropped, or swapped out and in again.
     let small = |entry: Entry| entry.page() == Page::Resident(pfn) && !entry.is_large();
     small(held.entries()[0]).then(|| Run { held, frames: FrameList::one(pfn) })
 }

@@ -2,15 +2,15 @@
 //! memory that the kernel's fork shares with it (`snapshot/shared.rs`).
 //!
 //! ```text
-//! share   stretches of pages in memory are frozen until the fork is over; the rest as by take
+//! share   stretches of pages in memory are frozen until the fork is over; the rest as in take
 //! take    every page in a slot: dirty pages are written, and stay in memory, clean
 //! ```
 //! The child shares the parent's swap devices, not its frames. Every slot of the snapshot gets one
 //! more reference, which the parent drops when the child and its descendants have ended. Until then
 //! the slot is not reused, and the child reads it from the inherited device.
 //!
-//! The snapshot is taken page by page, as the kernel's fork copies page tables: of stores that
-//! another thread makes meanwhile to two pages, the child may see one.
+//! The snapshot is taken page by page, as the kernel's fork copies page tables: if another thread
+//! stores to two pages meanwhile, the child may see only one of the stores.
 
 mod contents;
 mod save;
@@ -38,11 +38,11 @@ pub fn take<P: Platform>(m: &Machine<P>, space: &Space<P>) -> Result<Snapshot, F
     take_ranges(m, space, [Range::whole(space)])
 }
 
-/// How often stretches are frozen before all pages are written to slots.
+/// Attempts to freeze stretches; if all fail, all pages are written to slots.
 const FREEZES: usize = 3;
 
-/// Takes a snapshot for a fork that shares the pages in memory of `parts`, in ascending order. The
-/// stretches of the result are for the kernel's fork to copy; they stay frozen until [`thaw`].
+/// Takes a snapshot for a fork that shares those pages of `parts` (in ascending order) that are in
+/// memory. The kernel's fork copies the stretches of the result, which stay frozen until [`thaw`].
 ///
 /// # Errors
 /// As of [`take`].
@@ -111,7 +111,7 @@ pub fn release<P: Platform>(m: &Machine<P>, snapshot: &Snapshot) {
     }
 }
 
-/// Fills an empty space with a snapshot, in the child. The pages of the result are for [`adopt`].
+/// Fills an empty space with a snapshot, in the child. The caller passes the result to [`adopt`].
 pub fn restore<P: Platform>(m: &Machine<P>, space: &Space<P>, snapshot: &Snapshot) -> Unadopted {
     let _phase = m.enter(phase::RANGE);
     for run in snapshot.runs() {

@@ -8,9 +8,10 @@
 //!   Removed   no slot is in use
 //!   NoRoom, Failed   undone: the device accepts pages again, and keeps those that it has
 //! ```
-//! A walk covers all spaces. A thread that took slots before it saw that the device leaves may give
-//! a page behind the walk a slot, so walks follow each other until no slot is in use. An allocation
-//! that would fail takes the device back, which ends the removal: the program goes first.
+//! A walk covers all spaces. A thread that took slots before it saw that the device is leaving may
+//! still write a page behind the walk to one of these slots, so walks are repeated until no slot is
+//! in use. An allocation that would otherwise fail takes the device back, which ends the removal:
+//! the program has priority.
 //!
 //! A slot that a snapshot refers to stays until the snapshot is released: the child reads it there.
 //!
@@ -28,7 +29,7 @@ use highwater_units::Vpn;
 /// Pages that a step moves: 1 MiB, some milliseconds of a disk.
 const STEP_PAGES: u64 = 256;
 
-/// Entries that a step looks at: a walk of those of 1 GiB takes some milliseconds.
+/// Entries that a step scans: a scan of the entries of 1 GiB takes some milliseconds.
 const STEP_ENTRIES: u64 = 1 << 18;
 
 /// Room that is left for the program while pages are moved: a share of memory, at most 4 MiB.
@@ -39,7 +40,7 @@ fn reserve<P: Platform>(m: &Machine<P>) -> u64 {
     (m.present() as u64 / RESERVE_SHARE).min(RESERVE_MAX)
 }
 
-/// There is no room for the pages of a device elsewhere.
+/// There is no room elsewhere for the pages of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom {
     /// Pages that have no room.
@@ -90,12 +91,12 @@ pub enum Outcome {
     },
 }
 
-/// How far a step came.
+/// How far a step got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walk {
     /// It stopped between two pages.
     Stopped,
-    /// It reached the end of all spaces, after having moved so many pages.
+    /// It reached the end of all spaces, after it moved this many pages.
     Ended(u64),
     /// It could not move a page.
     Failed(FaultError),
@@ -142,7 +143,7 @@ pub fn begin<P: Platform>(m: &Machine<P>, device: u8) -> Result<Swapoff, NoRoom>
     }
 }
 
-/// Pages that could still be stored, without those that are left for the program.
+/// Pages that could still be stored, without the reserve for the program.
 fn room<P: Platform>(m: &Machine<P>) -> u64 {
     m.capacity_left().saturating_sub(reserve(m))
 }

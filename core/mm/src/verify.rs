@@ -16,7 +16,7 @@ use highwater_units::{LARGE_PAGES, Order, Pfn, Slot};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Acquire;
 
-/// Checks a machine on which no thread runs. `snapshots` are those that were not released.
+/// Checks a machine on which no thread runs. `snapshots` are all that were not released.
 pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
     let mut places = vec![None; m.frames.len()];
     for node in &m.nodes {
@@ -59,7 +59,8 @@ pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
     check_slots(m, references);
 }
 
-/// The place of a frame that a walk found in `found`: that, or an orphan in a CPU's batch.
+/// Checks the place of a frame that a walk found in `found`, and returns it: `found`, or an orphan
+/// in a CPU's batch.
 fn check_place<P: Platform>(m: &Machine<P>, pfn: Pfn, found: Place) -> Place {
     let place = m.frames.place(pfn).get();
     if found == Place::Batch && place == Place::Orphan {

@@ -18,10 +18,11 @@
 //!   have their entries held: [`complete_held`].
 //!
 //! A failed write never loses a page: it stays dirty and goes back to the active list, its slot is
-//! released, and a later eviction takes another slot. Two decisions elsewhere follow from the same
-//! result. `swap/standing.rs` decides whether the device gets further pages (`Standing::answered`):
-//! one that is full or fails is passed over, so the next attempt goes to another device.
-//! `alloc/retry.rs` decides when an allocation stops waiting for writes that fail (`decide`).
+//! released, and a later eviction takes another slot. Two other files decide by the result of the
+//! write, too. `swap/standing.rs` decides whether the device gets further pages
+//! (`Standing::answered`): a device that is full or fails is skipped, so the next attempt goes to
+//! another device. `alloc/retry.rs` decides when an allocation stops waiting for writes that fail
+//! (`decide`).
 //!
 //! Locking: [`restore_cached`] waits for entries. A thread that holds one may wait for another
 //! write, so the caller must have no write in flight.
@@ -39,7 +40,7 @@ use highwater_units::{Pfn, Slot};
 enum Meanwhile {
     /// Nothing, and the writer wanted to evict it.
     Idle,
-    /// It is still needed: a thread waits for its entry, or it was not written to be evicted.
+    /// It is still needed: a thread waits for its entry, or the write was not for eviction.
     Awaited,
     /// A fault took its frame out of the swap cache.
     Claimed,
@@ -60,8 +61,8 @@ pub(crate) enum Outcome {
     Dirty,
 }
 
-/// Decides what becomes of a page. A full device and a failed one are alike to the page; they
-/// differ to the choice of the next device.
+/// Decides what becomes of a page. For the page, a full device and a failed one make no difference;
+/// they do for the choice of the next device.
 fn decide(written: Result<(), IoError>, meanwhile: Meanwhile) -> Outcome {
     match (written, meanwhile) {
         (_, Meanwhile::Claimed) => Outcome::Claimed,
@@ -86,8 +87,9 @@ pub(crate) fn complete_cached<P: Platform>(
             m.set_written(io.frames.iter(), Writeback::Failed);
             continue;
         }
-        // Before the threads that claimed a frame are woken: they may free slot and frame, both may
-        // be in use again for each other, and this would take the frame away.
+        // Done before the threads that claimed a frame are woken: these may free the slot and the
+        // frame, both may be reused as a pair, and `uncache` would then remove the frame of the new
+        // pair.
         for (at, frames) in io.frames.lists() {
             let first = Slot { device, index: io.slot + at as u32 };
             m.swap.uncache(&m.platform, first, &frames, |index, cached| {
@@ -125,8 +127,8 @@ fn restore<P: Platform>(
     written: Result<(), IoError>,
 ) -> Outcome {
     let Some(held) = hold_owner(m, pfn) else { return decide(written, Meanwhile::Claimed) };
-    // A fault notes its claim before it unlocks the entry. The swap cache cannot tell: the slot may
-    // have been freed and be in use again for this frame.
+    // A fault notes its claim before it unlocks the entry. The swap cache does not show the claim:
+    // the slot may have been freed and be in use again for this frame.
     if m.frames.writeback(pfn) != Writeback::Failed {
         return decide(written, Meanwhile::Claimed);
     }

@@ -84,7 +84,7 @@ pub enum IoError {
     /// The device has no room (ENOSPC, EDQUOT, a memory limit). The manager writes the page to
     /// another slot.
     Full,
-    /// These slots take no pages now, and others of the device do: one of several servers is
+    /// These slots take no pages now, but other slots of the device do: one of several servers is
     /// silent. The manager writes the page to another slot.
     Busy,
     /// The device failed, with the operating system's error number.
@@ -203,8 +203,8 @@ pub trait Block {
     }
 
     /// Whether the room that a slot takes on a device is wanted for other pages, for reasons that
-    /// the manager cannot count: other managers use the device, too, or it has the slot in memory.
-    /// A clean page then gives up its slot. A fault asks.
+    /// the manager does not know: other managers use the device, too, or the device has the slot in
+    /// memory. A clean page then gives up its slot. Called by faults.
     fn is_scarce(&self, _device: u8, _slot: u32) -> bool {
         false
     }

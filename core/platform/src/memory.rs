@@ -66,15 +66,15 @@ pub trait Memory {
         0
     }
 
-    /// Memory in pages that the platform has taken besides its frames since the last
-    /// [`Memory::pay`], such as for pages that a device compressed. Reclaim takes as many frames
-    /// out of use, so that the sum stays within a limit on all memory. 0 where there is no such
-    /// limit.
+    /// Memory, in pages, that the platform has taken in addition to its frames since the last
+    /// [`Memory::pay`], for example for pages that a device compressed. Reclaim takes as many
+    /// frames out of use, so that the sum stays within a limit on all memory. 0 where there is no
+    /// such limit.
     fn owed(&self) -> u32 {
         0
     }
 
-    /// So many frames are out of use for it.
+    /// Reports that this many frames were taken out of use for memory that the platform has taken.
     fn pay(&self, _frames: u32) {}
 
     /// Fills frames with zeros.
@@ -105,12 +105,12 @@ pub trait Lender: Send + Sync {
     /// The frames that it could grant now.
     fn room(&self) -> u32;
 
-    /// The frames that the borrower is to give up for memory that its swap devices have taken, of
-    /// which they have `devices` now, and for pages that were another process's, too, until they
-    /// parted: `parted` so far. See [`Memory::owed`].
+    /// The frames that the borrower has to give up: for memory of its swap devices, which take
+    /// `devices` now, and for pages that have parted, that is, are no longer shared with another
+    /// process (`parted` so far). See [`Memory::owed`].
     fn owed(&self, devices: Bytes, parted: u64) -> u32;
 
-    /// It has given up so many.
+    /// Reports that the borrower has given up this many frames.
     fn pay(&self, frames: u32);
 }
 

@@ -142,7 +142,7 @@ pub trait Mmu {
     /// process. They are not populated.
     fn inherit(&self, _frames: &[Pfn]) {}
 
-    /// Unmaps the pages from `first` on, which `frames` are mapped at. When it returns, no access
+    /// Unmaps the pages from `first` on, at which `frames` are mapped. When it returns, no access
     /// is in progress, every further access faults, and the frames have the contents. At a page
     /// that is [`Stop::Busy`] nothing changes. At a page that is [`Stop::Vanished`] the frame is
     /// populated again, with undefined contents.
@@ -150,7 +150,7 @@ pub trait Mmu {
 
     /// Unmaps up to [`UNMAP_PAGES_MAX`] pages, of any spaces, each as by [`Mmu::unmap`] and with a
     /// result of its own. The caller holds their entries. They are mostly pages of few blocks of
-    /// 2 MiB, in any order: a platform whose TLB flushes are dear should flush once for many.
+    /// 2 MiB, in any order: a platform whose TLB flushes are expensive should flush once for many.
     fn unmap_batch(&self, pages: &mut [UnmapPage]) {
         for page in pages {
             let stop = self.unmap(page.space, page.vpn, &[page.pfn]).stop;
@@ -178,6 +178,6 @@ pub trait Mmu {
     fn allow_write(&self, space: SpaceId, first: Vpn, pages: usize);
 
     /// Whether a page is mapped. Slow; the manager calls it only when the program faults on a page
-    /// that is mapped by its entry. The caller may hold no entry, so the answer is a hint.
+    /// whose entry says mapped. The caller may hold no entry, so the answer is a hint.
     fn holds(&self, space: SpaceId, vpn: Vpn) -> bool;
 }

@@ -1,6 +1,6 @@
-//! The faults of a device while it is used: which transfers they strike, and how often they have.
+//! The faults of a device in use: which transfers they strike, and how many they have struck.
 //!
-//! Locks: none. Any thread may change when a kind strikes; the next transfer draws by that.
+//! Locks: none. Any thread may change when a kind strikes; the change applies to the next transfer.
 
 use super::plan::{FaultKind, FaultPlan, KINDS, When};
 use highwater_platform::Direction;
@@ -15,7 +15,7 @@ const ONCE: u32 = u32::MAX;
 /// The faults of a device.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Of 1000, by kind.
+    /// For each kind, how many of 1000 transfers it strikes.
     rates: [AtomicU32; KINDS],
     struck: [AtomicU64; KINDS],
     /// Transfers so far.
@@ -80,7 +80,7 @@ impl Faults {
         let rate = &self.rates[kind as usize];
         match rate.load(Relaxed) {
             0 => false,
-            // Of several threads one is struck.
+            // Of several threads that race here, one is struck.
             ONCE => rate.compare_exchange(ONCE, 0, Relaxed, Relaxed).is_ok(),
             rate => random.below(ALWAYS.into()) < rate.into(),
         }

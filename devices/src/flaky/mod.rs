@@ -1,13 +1,13 @@
-//! A device whose transfers fail: for tests of what becomes of the pages.
+//! A device whose transfers fail, to test what happens to the pages.
 //!
 //! ```text
 //! FaultPlan   which faults, as text                                   plan
 //! Faults      when each kind strikes, and how often it has            faults
 //! Flaky       another device, whose transfers are struck by Faults
 //! ```
-//! A fault strikes before the device sees the transfer, so that slots keep what they held. Where
-//! the device has a queue, it strikes half of the batches after their end instead: so the errors of
-//! queued transfers are seen, too.
+//! A fault strikes before the device sees the transfer, so that slots keep their contents. Where
+//! the device has a queue, faults strike half of the batches after their end instead, so that the
+//! errors of queued transfers are tested, too.
 //!
 //! Locks: none.
 
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// How much longer a delayed transfer takes.
 const DELAY: Duration = Duration::from_millis(2);
-/// A frame whose read failed is full of these: unlike any page.
+/// The byte that fills a frame whose read failed: unlike any page.
 const GARBAGE: u8 = 0xdb;
 
 /// A device with faults.
@@ -44,7 +44,7 @@ impl Flaky {
         Flaky { info: device.info(), device, faults }
     }
 
-    /// Makes the transfers of a batch one by one. A fault leaves out pages of its transfer.
+    /// Makes the transfers of a batch one by one. A fault skips some or all pages of its transfer.
     ///
     /// # Safety
     /// As for [`Device::read`].

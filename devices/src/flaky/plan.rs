@@ -7,7 +7,7 @@ use std::fmt;
 pub enum FaultKind {
     /// A read fails with EIO, and its frames hold garbage.
     Read,
-    /// A write fails with EIO. Its slots hold what they held before, or the new contents.
+    /// A write fails with EIO. Its slots hold the old contents or the new ones.
     Write,
     /// A transfer fails with EIO after half of its pages.
     Short,
@@ -23,7 +23,7 @@ pub enum FaultKind {
 pub(crate) const KINDS: usize = FaultKind::ALL.len();
 
 impl FaultKind {
-    /// All kinds. Of those that strike a transfer the first counts.
+    /// All kinds. If several strike one transfer, the first in this order counts.
     pub const ALL: [FaultKind; 6] = [
         FaultKind::Read,
         FaultKind::Write,
@@ -56,7 +56,7 @@ pub enum When {
     Once,
     /// Each transfer that it can strike.
     Always,
-    /// This many of 1000, drawn from the seed.
+    /// This many of 1000 transfers, chosen at random from the seed.
     Rate(u16),
 }
 
@@ -65,9 +65,9 @@ pub enum When {
 pub struct FaultPlan {
     /// By kind.
     pub(crate) when: [When; KINDS],
-    /// The first transfers, which no fault strikes.
+    /// How many transfers at the start no fault strikes.
     pub(crate) after: u64,
-    /// Fixes what is drawn.
+    /// The seed of the random choices.
     pub(crate) seed: u64,
 }
 

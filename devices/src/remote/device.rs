@@ -1,11 +1,11 @@
 //! A swap device on a server.
 //!
-//! **Repetition.** A request whose connection is lost is made again on a new one, after the server
-//! was made to drop the old one with all that it had received there, if the protocol can: else a
-//! write that was held up could come after the next write of its slot.
+//! **Repetition.** A request whose connection is lost is repeated on a new connection. If the
+//! protocol can, the server is first made to drop the old connection with all requests it has
+//! received there: otherwise a delayed write could be carried out after the next write of its slot.
 //!
-//! **Forks.** A child makes connections of its own, and reads its parent's pages, which stay as
-//! long as one of their holders.
+//! **Forks.** A child makes connections of its own and reads its parent's pages, which stay until
+//! the last process that holds them ends.
 //!
 //! Locks: none but those of the keeper and the store.
 
@@ -39,9 +39,9 @@ use std::sync::atomic::{
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// So many freed slots wake the keeper.
+/// The keeper is woken at this many freed slots.
 const FREED_MANY: u32 = 1024;
-/// How long the end of a device waits for requests under way.
+/// How long a device that ends waits for requests in flight.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
 
 const _: () = assert!(GROUP == SEGMENT);
@@ -55,7 +55,7 @@ pub(super) struct Remote<S: Store> {
 }
 
 impl<S: Store> Remote<S> {
-    /// A device by an empty store, with its first connection.
+    /// A device on an empty store, with its first connection.
     pub(super) fn open(
         spec: &Spec,
         patience: Duration,
@@ -109,7 +109,7 @@ impl<S: Store> Remote<S> {
         }
     }
 
-    /// Slots that are written are used from here on.
+    /// Prepares slots that are about to be written: they are in use from here on.
     fn place(&self, slot: u32, pages: u32) -> Result<(), IoError> {
         self.shared.freed.iter().for_each(|it| it.keep(slot..slot + pages));
         self.shared.stored.insert(slot, pages);
@@ -143,11 +143,13 @@ impl<S: Store> Remote<S> {
         }
     }
 
-    /// Deletes what it has on the server, if no other process needs it. Nothing works afterwards.
+    /// Deletes the device's pages on the server, if no other process needs them. The device is
+    /// unusable afterwards.
     fn end(&self) {
         let shared = &self.shared;
         if shared.owner.load(Relaxed) != std::process::id() {
-            // A forked child has copies of numbers, not of connections: they are never closed here.
+            // A forked child has copies of the descriptors' numbers, not of the connections: it
+            // never closes them.
             return std::mem::forget(shared.clone());
         }
         if shared.ended.swap(true, SeqCst) {
@@ -161,13 +163,13 @@ impl<S: Store> Remote<S> {
             ended
         };
         let mut held = shared.links.close(CLOSE_MAX);
-        // A connection on which nothing came is not waited for again.
+        // If the server did not answer, its old connection is not waited for again.
         let open = held.as_mut().filter(|_| !shared.is_lost()).and_then(|held| held.open());
         if open.map(end) != Some(Ok(())) {
             // Pages that cannot be deleted now expire, or are overwritten by others.
             let _ = shared.store.connect(deadline).and_then(|mut link| end(&mut link));
         }
-        // It stays taken.
+        // The place stays taken.
         let _ = held.map(|held| held.leave());
     }
 }
@@ -304,8 +306,9 @@ impl<S: Store> Device for Remote<S> {
         self.quota.put_spare();
         let shared = &*self.shared;
         let Some(mut held) = shared.take() else { return };
-        // Only then: the keeper gives up parts of the store that have no page, and these could not
-        // be cleared any more. Pages that cannot be deleted now are deleted at the end.
+        // The slots are forgotten only after this succeeds: the keeper gives up parts of the store
+        // that have no page, and these could not be cleared any more. Pages that cannot be deleted
+        // now are deleted at the end.
         if shared.converse(&mut held, |link| shared.store.clear(link)).is_ok() {
             shared.stored.clear();
             shared.freed.iter().for_each(Freed::clear);
@@ -325,8 +328,8 @@ impl<S: Store> Device for Remote<S> {
         self.keeper.take_body()
     }
 
-    /// In another process than the one that opened it, which has lost its privileges since: gets
-    /// connections and contents of its own. It is empty.
+    /// Called in another process than the one that opened the device, after that process dropped
+    /// its privileges: gets connections and contents of its own. The device is empty.
     fn resume(&self) {
         let (shared, here) = (&self.shared, std::process::id());
         if shared.owner.swap(here, Relaxed) == here {
@@ -374,7 +377,7 @@ impl<S: Store> Device for Remote<S> {
     }
 
     fn stand_by(&self, standby: &Standby) {
-        // It has one only.
+        // A device has only one.
         let _ = self.shared.standby.set(standby.clone());
     }
 

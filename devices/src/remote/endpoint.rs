@@ -1,4 +1,4 @@
-//! A server to connect to, again and again.
+//! A server that is connected to repeatedly.
 
 use crate::error::Reason;
 use crate::remote::login::RemoteOptions;

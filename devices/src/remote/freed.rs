@@ -1,10 +1,10 @@
-//! Slots whose contents a server still has, and nobody needs.
+//! Freed slots whose contents are still on the server.
 //!
 //! ```text
 //! discard -> freed --take--> leaving --gone--> nothing       keeper: deletes them on the server
 //!              \--- keep <---- waits while it is leaving     a writer of the slot
 //! ```
-//! A deletion that is under way must not reach the server after the next page of its slot.
+//! A deletion in flight must not reach the server after the next write of its slot.
 //!
 //! Locks: none. A slot is in `leaving` before it leaves `freed`, so a writer that takes it out of
 //! `freed` too late sees it in `leaving`. One thread takes slots.
@@ -20,7 +20,7 @@ use std::time::Duration;
 const WORDS: usize = 8;
 /// Slots of a group.
 pub(super) const GROUP: u32 = WORDS as u32 * u64::BITS;
-/// Between two looks at a deletion.
+/// How often a writer that waits for a deletion polls it.
 const LOOK: Duration = Duration::from_micros(20);
 
 /// The slots of a group, by bits.
@@ -41,29 +41,29 @@ impl Freed {
         Ok(Freed { freed, leaving, count: AtomicU32::new(0) })
     }
 
-    /// Adds a slot; returns how many there are, about.
+    /// Adds a slot; returns roughly how many there are.
     pub(super) fn add(&self, slot: u32) -> u32 {
         let (word, bit) = place(slot);
         self.freed[word].fetch_or(bit, SeqCst);
         self.count.fetch_add(1, Relaxed) + 1
     }
 
-    /// How many were added since [`Freed::begin`], about.
+    /// Roughly how many slots were added since [`Freed::begin`].
     pub(super) fn count(&self) -> u32 {
         self.count.load(Relaxed)
     }
 
-    /// Counts anew, before all groups are taken.
+    /// Restarts the count, before all groups are taken.
     pub(super) fn begin(&self) {
         self.count.store(0, Relaxed);
     }
 
-    /// Some groups were not taken.
+    /// Records that some groups were not taken.
     pub(super) fn again(&self) {
         self.count.fetch_max(1, Relaxed);
     }
 
-    /// Takes slots out that are written again, and waits while they are leaving.
+    /// Takes out slots that are about to be written again, and waits while they are leaving.
     pub(super) fn keep(&self, slots: impl Iterator<Item = u32>) {
         for (word, bit) in slots.map(place) {
             if self.freed[word].load(SeqCst) & bit != 0 {
@@ -75,7 +75,7 @@ impl Freed {
         }
     }
 
-    /// Takes the slots of a group, which are leaving from here on until [`Freed::gone`].
+    /// Takes the slots of a group, which count as leaving until [`Freed::gone`].
     pub(super) fn take(&self, group: u32) -> Group {
         std::array::from_fn(|index| {
             let word = group as usize * WORDS + index;

@@ -1,18 +1,18 @@
-//! The thread of a device on a server: deletes freed pages, looks for servers that did not answer,
-//! and tells that pages are in use.
+//! The thread of a device on a server: deletes freed pages, tries again to reach a server that did
+//! not answer, and tells the server that pages are in use.
 
 use crate::remote::shared::Shared;
 use crate::remote::store::Store;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// The time between two rounds.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The body of a thread.
 pub(super) type Body = Box<dyn FnOnce() + Send>;
 
-/// The device's handle of the thread.
+/// The device's handle to the thread.
 pub(super) struct Keeper {
     control: Arc<Control>,
     body: Mutex<Option<Body>>,
@@ -37,8 +37,8 @@ impl Keeper {
         self.body.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Wakes the thread: there is something to delete. Takes no lock: it is called under some, and
-    /// a call that comes too early is made up for within a period.
+    /// Wakes the thread: there is something to delete. Takes no lock, because it is called under
+    /// locks; a wake that comes too early is made up for within a period.
     pub(super) fn wake(&self) {
         self.control.changed.notify_one();
     }

@@ -1,7 +1,8 @@
 //! The connections of a device: made when a request finds none free, and kept for the next.
 //!
-//! Locks: none (`places`). Requests that are finished later leave some places to those that are
-//! waited for: a thread that waits for a place never has another one that it must give back first.
+//! Locks: none (`places`). Requests that are finished later may take only some of the places; the
+//! rest are for requests that the caller waits for. So no thread waits for a place that only it
+//! could give back.
 
 use crate::places::{Places, Taken};
 use crate::remote::store::{Connection, Store};
@@ -11,14 +12,14 @@ use std::time::{Duration, Instant};
 
 /// The most connections.
 pub(super) const PLACES: usize = 32;
-/// Places that requests which are finished later leave to the others.
+/// Places that requests finished later may not take.
 const OTHERS: usize = 8;
-/// Between two looks for a free place.
+/// How often a thread that waits for a free place polls.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// The connections.
 pub(super) struct Links<L: Connection> {
-    /// Each with its connection, once there is one.
+    /// Each place holds its connection, once there is one.
     places: Places<Option<L>>,
     made: AtomicU32,
     closed: AtomicBool,
@@ -30,7 +31,7 @@ impl<L: Connection> Links<L> {
         Links { places: Places::new(), made, closed }
     }
 
-    /// A place of the first `most`, as soon as one is free; `None` once they are closed.
+    /// Waits for a free place among the first `most`; `None` once they are closed.
     pub(super) fn take(&self, most: usize) -> Option<Held<'_, L>> {
         while !self.closed.load(Relaxed) {
             match self.places.try_take(most) {
@@ -53,7 +54,8 @@ impl<L: Connection> Links<L> {
         Held { made: &self.made, seat: self.places.back(index) }
     }
 
-    /// Gives no place from now on, and waits until all are free, or for `most`. Returns the first.
+    /// Gives out no place from now on, and waits up to `most` until all are free. Returns the
+    /// first.
     pub(super) fn close(&self, most: Duration) -> Option<Held<'_, L>> {
         self.closed.store(true, Relaxed);
         let began = Instant::now();
@@ -68,7 +70,7 @@ impl<L: Connection> Links<L> {
                         continue;
                     }
                     seat.iter_mut().for_each(L::disconnect);
-                    // It stays taken.
+                    // The place stays taken.
                     let _ = seat.leave();
                 }
                 None => std::thread::sleep(LOOK),
@@ -77,14 +79,15 @@ impl<L: Connection> Links<L> {
         first
     }
 
-    /// In a process that has a copy of the memory and not of the descriptors, when no place is
-    /// taken: forgets all connections, without closing what has their numbers here.
+    /// Forgets all connections without closing their descriptors. Called when no place is taken, in
+    /// a process that has a copy of the memory but not of the descriptors: their numbers may belong
+    /// to other files here.
     pub(super) fn forget(&self) {
         let all: Vec<_> = std::iter::from_fn(|| self.places.try_take(PLACES)).collect();
         all.into_iter().for_each(|mut seat| std::mem::forget(std::mem::take(&mut *seat)));
     }
 
-    /// How many there are.
+    /// How many connections were made.
     pub(super) fn count(&self) -> u64 {
         self.made.load(Relaxed).into()
     }
@@ -125,7 +128,7 @@ impl<L: Connection> Held<'_, L> {
         *self.seat = Some(link);
     }
 
-    /// Gives up what is under way on the connection.
+    /// Gives up the requests in flight on the connection.
     pub(super) fn hang_up(&mut self) {
         if let Some(link) = self.seat.take() {
             *self.seat = link.hang_up();

@@ -13,7 +13,7 @@ const PASSWORD: &str = "HIGHWATER_REDIS_PASSWORD";
 const PASSWORD_FILE: &str = "HIGHWATER_REDIS_PASSWORD_FILE";
 const PATIENCE: &str = "HIGHWATER_REMOTE_PATIENCE";
 
-/// How long a server that does not answer is waited for, unless the user says.
+/// How long a server that does not answer is waited for, unless the user sets it.
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(30);
 /// The longest patience, in seconds: a day.
 const PATIENCE_MAX: u64 = 86_400;
@@ -31,13 +31,13 @@ pub struct RemoteOptions {
     pub tls: TlsFiles,
     /// How long a server that does not answer is waited for.
     pub patience: Duration,
-    /// A file of the run that this process belongs to, by whose locks the processes of the run
-    /// share an export of NBD; not in the environment. `None`: this process and its children have
-    /// servers to themselves, and refuse those that are full or in use.
+    /// A file of the run that this process belongs to: by locks on it the processes of the run
+    /// share an NBD export. It is not in the environment. `None`: this process and its children
+    /// have servers to themselves, and refuse those that are full or in use.
     pub run: Option<PathBuf>,
 }
 
-/// Text that no message shows.
+/// Text that is never shown in a message.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub String);
 
@@ -61,7 +61,7 @@ impl Default for RemoteOptions {
 }
 
 impl RemoteOptions {
-    /// The options with each file's path made by `change`.
+    /// The options with each file's path replaced by `change`.
     #[must_use]
     pub fn with_paths(self, change: impl Fn(PathBuf) -> PathBuf) -> RemoteOptions {
         let TlsFiles { authorities, certificate, key } = self.tls;
@@ -76,8 +76,8 @@ impl RemoteOptions {
         }
     }
 
-    /// The options in an environment, where `var` looks a name up. An empty variable counts as
-    /// none.
+    /// Reads the options from an environment, in which `var` looks up a name. An empty variable
+    /// counts as unset.
     ///
     /// # Errors
     /// A line that names the variable and what is wrong with it.
@@ -103,7 +103,7 @@ impl RemoteOptions {
         })
     }
 
-    /// Those of this process.
+    /// Reads the options from this process's environment.
     ///
     /// # Errors
     /// As [`RemoteOptions::from_vars`].

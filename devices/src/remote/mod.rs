@@ -13,8 +13,8 @@
 //! batch --> windows of 64 pages (window) --> a request for each run, all sent at once
 //!                                       \--> answers; verdict decides what becomes of failures
 //! ```
-//! Transfers are made by the calling thread, on blocking sockets with deadlines. What is sent is
-//! sealed by [`crate::seal`] around this device.
+//! Transfers are made by the calling thread, on blocking sockets with deadlines. The pages sent are
+//! sealed by [`crate::seal`], which wraps this device.
 
 mod device;
 mod endpoint;

@@ -28,7 +28,7 @@ pub enum Server {
         /// The port.
         port: u16,
     },
-    /// A socket of the file system.
+    /// A socket in the file system.
     Unix {
         /// Its path.
         path: PathBuf,
@@ -87,7 +87,7 @@ impl Server {
         })
     }
 
-    /// Whether it is at this address.
+    /// Whether the server is at this address.
     pub(super) fn is_at(&self, at: IpAddr, port: u16) -> bool {
         match self {
             Server::Tcp { host, port: own } | Server::Tls { host, port: own, .. } => {
@@ -133,7 +133,7 @@ fn place(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// A number of a text that is not 0 (FNV-1a).
+/// A hash of a text (FNV-1a), never 0.
 pub(super) fn hash(text: &str) -> u64 {
     let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step).max(1)

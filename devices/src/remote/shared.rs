@@ -1,4 +1,4 @@
-//! The state that a device on a server shares with its keeper; making and repeating requests.
+//! The state that a device on a server shares with its keeper. Makes requests and repeats them.
 //!
 //! Locks: none.
 
@@ -18,18 +18,19 @@ use std::time::{Duration, Instant};
 /// The first pause before a request is repeated, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
-/// How long freed pages are deleted before the server hears again that others are in use.
+/// How long the keeper deletes freed pages before it again tells the server that others are in use.
 const PASS_MAX: Duration = Duration::from_secs(1);
-/// The device's process ends.
+/// The error of transfers while the device's process ends.
 pub(super) const ENDED: IoError = IoError::Failed(libc::ESHUTDOWN);
 
-/// Another device has the pages.
+/// The error of a lost device: another device has the pages.
 pub(crate) const LOST: IoError = IoError::Failed(libc::ENOLINK);
 
-/// The state of a device that its keeper uses, too.
+/// The state of a device, which its keeper uses, too.
 pub(super) struct Shared<S: Store> {
     pub(super) store: S,
-    /// How long a silent server is waited for; the last of two, as its standby says.
+    /// How long a silent server is waited for; for the last of two replicas the standby's patience
+    /// applies.
     pub(super) patience: Duration,
     pub(super) standby: OnceLock<Standby>,
     pub(super) slots: u32,
@@ -73,11 +74,11 @@ impl<S: Store> Shared<S> {
         S::deadline(self.patience(self.standing()))
     }
 
-    /// Decides about a request that was made at `asked`, and at `first` for the first time. A
-    /// server that is not waited for any more is lost, if another device has its pages.
+    /// Decides about a request that was made at `asked`, and for the first time at `first`. If
+    /// another device has the pages, a server that is not waited for any more is lost.
     pub(super) fn decide(&self, problem: Problem, first: Instant, asked: Instant) -> Verdict {
         let silent = match problem.may_pass() {
-            // Of several servers others may answer.
+            // If there are several servers, others may answer.
             true => self.silence.lasts(asked).max(first.elapsed()),
             false => Duration::ZERO,
         };
@@ -91,7 +92,7 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Talks with the server until that succeeds, or fails for good.
+    /// Calls `talk` with a connection until it succeeds or fails for good.
     pub(super) fn converse<T>(
         &self,
         held: &mut Held<'_, S::Link>,
@@ -118,7 +119,7 @@ impl<S: Store> Shared<S> {
                 Verdict::Again => std::thread::sleep(pause),
                 Verdict::Fails(error) => return Err(error),
             }
-            // So that the end of a short patience is not slept through.
+            // Short pauses, so that a short patience is not overslept.
             let most = self.patience(self.standing()) / 8;
             pause = (2 * pause).min(PAUSE_MAX).min(most);
         }
@@ -204,15 +205,15 @@ impl<S: Store> Shared<S> {
                 });
                 freed.gone(segment);
                 match deleted {
-                    // After an error its pages are deleted at the end, or overwritten.
+                    // After an error the pages are deleted at the end, or overwritten.
                     Ok(()) | Err(IoError::Busy) => {}
                     // No server answers.
                     Err(_) => return,
                 }
             }
             let pages = SEGMENT.min(self.slots - segment * SEGMENT);
-            // A slot that is freed is in one of the sets before it leaves the other. One that is
-            // written may be in none for a moment, and gets a place after that.
+            // A slot that is being freed enters one set before it leaves the other. A slot that is
+            // being written may be in neither for a moment, and gets its place after that.
             let is_unused = || {
                 self.stored.missing(segment * SEGMENT, pages) == pages && freed.is_empty(segment)
             };
@@ -220,7 +221,7 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// In the keeper: looks whether servers answer again that did not.
+    /// In the keeper: checks whether servers that did not answer do so again.
     pub(super) fn look_again(&self) {
         if !self.store.is_impaired() {
             return;
@@ -235,14 +236,14 @@ impl<S: Store> Shared<S> {
     /// In the keeper: tells the server that the pages are in use.
     pub(super) fn refresh(&self) {
         let Some(mut held) = self.take() else { return };
-        // The next time comes soon enough.
+        // After a failure the next round is soon enough.
         let _ = self.converse(&mut held, |link| self.store.refresh(link));
     }
 
-    /// Becomes one of those that the pages wait for.
+    /// Registers this process as a holder of the pages.
     pub(super) fn hold(&self) {
         let Some(mut held) = self.take() else { return };
-        // Without it reads find the pages as long as another holder lives.
+        // If this fails, reads find the pages as long as another holder lives.
         let _ = self.converse(&mut held, |link| self.store.hold(link));
     }
 }

@@ -1,12 +1,13 @@
-//! Since when a server has not answered.
+//! How long a server has not answered.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Of all requests of a device together: once one has waited in vain, others need not.
+/// The silence is common to all requests of a device: once one request has waited in vain, others
+/// need not.
 pub(super) struct Silence {
     base: Instant,
-    /// Microseconds from `base` to its begin, and one; 0: the server answers.
+    /// Microseconds from `base` to the start of the silence, plus one; 0: the server answers.
     since: AtomicU64,
 }
 
@@ -15,8 +16,8 @@ impl Silence {
         Silence { base: Instant::now(), since: AtomicU64::new(0) }
     }
 
-    /// A request was not answered that was made at `asked`; returns how long the server has been
-    /// silent.
+    /// Records that a request made at `asked` was not answered; returns how long the server has
+    /// been silent.
     pub(super) fn lasts(&self, asked: Instant) -> Duration {
         let micros = |at: Instant| at.saturating_duration_since(self.base).as_micros() as u64 + 1;
         let (asked, now) = (micros(asked), micros(Instant::now()));
@@ -24,7 +25,7 @@ impl Silence {
         Duration::from_micros(now.saturating_sub(since.map_or_else(|since| since, |_| asked)))
     }
 
-    /// A request was answered.
+    /// Records that a request was answered.
     pub(super) fn end(&self) {
         if self.since.load(Relaxed) != 0 {
             self.since.store(0, Relaxed);

@@ -1,7 +1,7 @@
 //! A connected socket whose calls end in time.
 //!
-//! The system calls are rustix's: the preload library replaces some functions of the C library, and
-//! in others a thread can be cancelled.
+//! System calls are made through rustix, not through the C library: the preload library replaces
+//! some of its functions, and others are cancellation points.
 
 use crate::remote::server::Server;
 use rustix::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use rustix::net::{
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// How long a connection, or an answer, may take where the request can be made again on a new
+/// How long a connection, or an answer, may take if the request can be repeated on a new
 /// connection.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -92,7 +92,7 @@ impl Socket {
         }
     }
 
-    /// Waits for `most`; returns whether [`Socket::receive`] would return at once.
+    /// Waits up to `most`; returns whether [`Socket::receive`] would return at once.
     pub(super) fn await_readable(&self, most: Duration) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let fd = self.fd.as_fd();
@@ -108,16 +108,17 @@ impl Socket {
     }
 }
 
-/// A connection obeys the second one, too.
+/// Sets the timeouts of a socket. The timeout for sending also limits connect(2).
 fn set_timeouts(fd: &OwnedFd, deadline: Duration) -> Result<(), Errno> {
-    // A machine that is gone acknowledges nothing. Sockets without a network refuse it.
+    // Detects a machine that is gone, because it acknowledges nothing. Unix sockets refuse this
+    // option.
     let _ = set_tcp_user_timeout(fd, deadline.as_millis() as u32);
     [Timeout::Recv, Timeout::Send]
         .into_iter()
         .try_for_each(|which| set_socket_timeout(fd, which, Some(deadline)))
 }
 
-/// A timeout of a socket is reported as EAGAIN, of its connection as EINPROGRESS.
+/// A timeout of a transfer is reported as EAGAIN, a timeout of connect(2) as EINPROGRESS.
 fn errno(error: Errno) -> i32 {
     match error {
         Errno::AGAIN | Errno::INPROGRESS => libc::ETIMEDOUT,

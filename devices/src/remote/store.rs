@@ -27,37 +27,37 @@ pub(super) type Outcomes = [Result<(), Problem>; PAGES];
 
 /// A connection, or one to each of several servers.
 pub(super) trait Connection: Send + Sized {
-    /// Gives up what is under way. `None`: it is of no more use.
+    /// Gives up the requests in flight. `None`: the connection cannot be used any more.
     fn hang_up(self) -> Option<Self>;
 
     /// Sets how long an answer may take.
     fn set_deadline(&mut self, deadline: Duration) -> Result<(), Problem>;
 
-    /// Waits for `most` for an answer to begin; returns whether it has.
+    /// Waits up to `most` for an answer to begin; returns whether it has begun.
     fn await_readable(&self, most: Duration) -> bool;
 
-    /// Tells the server that nothing follows.
+    /// Tells the server that no more requests follow.
     fn disconnect(&mut self) {}
 }
 
-/// Pages on a server. A process that has them from another one, which forked it, reads them by a
-/// `Store` of its own; the last of these that ends deletes them.
+/// Pages on a server. A forked child reads its parent's pages through a `Store` of its own; the
+/// last of these stores that ends deletes the pages.
 pub(super) trait Store: Send + Sync + Sized + 'static {
     type Link: Connection;
 
-    /// Between two calls of [`Store::refresh`].
+    /// The time between two calls of [`Store::refresh`].
     const REFRESH: Duration;
 
-    /// How long an answer may take, of a server that is waited for as long as `patience`.
+    /// How long an answer may take from a server that is waited for as long as `patience`.
     fn deadline(patience: Duration) -> Duration;
 
-    /// A connection, if that is made within the deadline.
+    /// Makes a connection within the deadline.
     fn connect(&self, deadline: Duration) -> Result<Self::Link, Problem>;
 
     /// The most connections at once.
     fn links_max(&self) -> usize;
 
-    /// The connections of so many links.
+    /// How many connections this many links have.
     fn connections(&self, links: u64) -> u64 {
         links
     }
@@ -79,7 +79,7 @@ pub(super) trait Store: Send + Sync + Sized + 'static {
     /// As for [`crate::Device::read`].
     unsafe fn ask(&self, link: &mut Self::Link, transfers: Transfers<'_>) -> Result<(), Problem>;
 
-    /// Receives the answers of a window: all of them, also behind a refusal.
+    /// Receives the answers of a window: all of them, also after a refusal.
     ///
     /// # Safety
     /// As for [`Store::ask`].
@@ -89,7 +89,7 @@ pub(super) trait Store: Send + Sync + Sized + 'static {
         transfers: Transfers<'_>,
     ) -> Result<Outcomes, Problem>;
 
-    /// Whether the server of a segment answers, or is waited for as there is no other.
+    /// Whether the server of a segment answers, or must be waited for because no other answers.
     fn reaches(&self, _segment: u32) -> bool {
         true
     }
@@ -97,7 +97,7 @@ pub(super) trait Store: Send + Sync + Sized + 'static {
     /// Deletes the pages of freed slots of a segment.
     fn delete(&self, link: &mut Self::Link, segment: u32, slots: Group) -> Result<(), Problem>;
 
-    /// Gives up the room of a segment if no slot is stored there, nor to be deleted.
+    /// Gives up the room of a segment if none of its slots is stored or waits to be deleted.
     fn release(&self, _segment: u32, _is_unused: &dyn Fn() -> bool) {}
 
     /// Whether one of several servers did not answer lately, or may lack pages.
@@ -105,7 +105,7 @@ pub(super) trait Store: Send + Sync + Sized + 'static {
         false
     }
 
-    /// Looks whether it is so still.
+    /// Checks whether that is still so.
     fn look_again(&self, _link: &mut Self::Link) -> Result<(), Problem> {
         Ok(())
     }
@@ -116,13 +116,14 @@ pub(super) trait Store: Send + Sync + Sized + 'static {
     /// Deletes all pages. None is in use, here or in another process.
     fn clear(&self, link: &mut Self::Link) -> Result<(), Problem>;
 
-    /// Becomes one of those that the pages wait for.
+    /// Registers this process as a holder of the pages.
     fn hold(&self, link: &mut Self::Link) -> Result<(), Problem>;
 
-    /// Ends. The last deletes all pages.
+    /// Ends this store. The last holder deletes all pages.
     fn end(&self, link: &mut Self::Link) -> Result<(), Problem>;
 
-    /// In another process than the one that opened it: becomes a store of its own, which is empty.
+    /// In another process than the one that opened the store: makes this an independent store,
+    /// which is empty.
     fn detach(&self);
 
     /// A store that reads these pages, in a forked child.

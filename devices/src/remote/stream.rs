@@ -1,4 +1,4 @@
-//! A socket, by TLS or without, with memory for requests that are sent together, and for answers.
+//! A socket, with or without TLS, with memory for requests that are sent together, and for answers.
 
 use crate::remote::endpoint::Endpoint;
 use crate::remote::socket::Socket;
@@ -9,7 +9,7 @@ use highwater_units::PAGE_SIZE;
 use std::slice;
 use std::time::Duration;
 
-/// Bytes of requests that are sent together: 64 pages, and what is around them.
+/// Bytes of requests that are sent together: 64 pages, and the protocol's bytes around them.
 pub(super) const OUT_BYTES: usize = 72 * PAGE_SIZE;
 /// Bytes of answers that are received at once.
 const IN_BYTES: usize = 32 * PAGE_SIZE;
@@ -19,13 +19,13 @@ pub(super) const BYTES: usize = OUT_BYTES + IN_BYTES;
 /// A connected socket with its memory.
 pub(super) struct Stream {
     socket: Socket,
-    /// `None`: without TLS, or not yet by TLS. In a box, because streams are moved on the small
-    /// stacks of the manager's threads.
+    /// `None`: no TLS, or not yet. In a box, because streams are moved on the small stacks of the
+    /// manager's threads.
     session: Option<Box<Session>>,
     memory: Mapping,
     /// Bytes of requests that are not sent.
     out: usize,
-    /// The bytes of answers that were received and not taken: from, and to.
+    /// The bytes of answers that were received and not taken: start and end.
     input: (usize, usize),
 }
 
@@ -37,9 +37,9 @@ impl Stream {
         Ok(Stream { socket, session: None, memory, out: 0, input: (0, 0) })
     }
 
-    /// Goes on by TLS.
+    /// Switches to TLS.
     pub(super) fn secure(&mut self, tls: &Tls) -> Result<(), Problem> {
-        // Else it could be taken for something that came by TLS.
+        // Bytes received before TLS could otherwise be taken for bytes that came through it.
         if !self.waiting().is_empty() {
             return Err(Problem::Malformed);
         }
@@ -58,7 +58,7 @@ impl Stream {
         (unsafe { slice::from_raw_parts_mut(self.memory.at(0), OUT_BYTES) }, self.out)
     }
 
-    /// Requests were collected: so many bytes of the room are used.
+    /// Requests were collected: this many bytes of the room are used.
     pub(super) fn collected(&mut self, bytes: usize) {
         self.out = bytes;
     }
@@ -82,7 +82,7 @@ impl Stream {
         &all[from..to]
     }
 
-    /// Drops the first bytes of those that wait.
+    /// Drops the first waiting bytes.
     pub(super) fn skip(&mut self, bytes: usize) {
         self.input.0 += bytes;
     }
@@ -107,14 +107,14 @@ impl Stream {
         self.take(&mut bytes).map(|()| bytes)
     }
 
-    /// Waits for `most`; returns whether [`Stream::take`] would find a byte.
+    /// Waits up to `most`; returns whether [`Stream::take`] would find a byte.
     pub(super) fn await_readable(&self, most: Duration) -> bool {
         !self.waiting().is_empty()
             || self.session.as_ref().is_some_and(|session| session.has_waiting())
             || self.socket.await_readable(most)
     }
 
-    /// Receives more, at the end of what waits. That is less than a line, or nothing.
+    /// Receives more bytes, behind the waiting ones, which are less than a line, or none.
     pub(super) fn receive(&mut self) -> Result<(), Problem> {
         // SAFETY: as in `waiting`; nothing else is borrowed.
         let all = unsafe { slice::from_raw_parts_mut(self.memory.at(OUT_BYTES), IN_BYTES) };

@@ -1,12 +1,12 @@
-//! TLS on a connected socket, by rustls.
+//! TLS on a connected socket, with rustls.
 //!
 //! ```text
 //! TlsFiles --> Tls      whom to trust, a certificate to show, the server's name
 //! Tls + Socket --> Session    the state of a connection: keys, records that are not whole
 //! ```
-//! Sessions are not resumed: what a process keeps for that is under a lock, which a forked child
-//! could find taken. Records are encrypted and decrypted in memory of the library's own heap, one
-//! after the other.
+//! Sessions are not resumed: the state for that is under a lock, which a forked child could find
+//! taken. Records are encrypted and decrypted in memory of the library's own heap, one after the
+//! other.
 
 use crate::error::{Reason, TlsFault};
 use crate::remote::socket::Socket;
@@ -30,14 +30,13 @@ pub(super) const KEY: &str = "HIGHWATER_TLS_KEY";
 pub struct TlsFiles {
     /// Certificates of the authorities that are trusted; `None`: those that the system trusts.
     pub authorities: Option<PathBuf>,
-    /// The certificate that servers are shown, and those of the authorities between it and one
-    /// that they know.
+    /// The certificate shown to servers, and the certificates of intermediate authorities.
     pub certificate: Option<PathBuf>,
     /// The key of the certificate.
     pub key: Option<PathBuf>,
 }
 
-/// How to talk to a server by TLS.
+/// How to talk to a server over TLS.
 #[derive(Clone)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
@@ -45,7 +44,7 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// With a server whose certificate is for `name`.
+    /// For a server whose certificate is for `name`.
     pub(super) fn new(name: &str, files: &TlsFiles) -> Result<Tls, Reason> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider);
@@ -68,10 +67,10 @@ impl Tls {
     }
 }
 
-/// One of two files that belong together is not named.
+/// The error if one of two files that belong together is not named.
 const MISSING: Option<i32> = Some(libc::ENOENT);
 
-/// Those of a file, or those of the system.
+/// The authorities of a file, or those that the system trusts.
 fn authorities(file: Option<&Path>) -> Result<RootCertStore, Reason> {
     let (name, found) = match file {
         Some(file) => (AUTHORITIES, certificates(AUTHORITIES, file)?),
@@ -105,7 +104,7 @@ fn unreadable(file: &'static str, error: &PemError) -> Reason {
     Reason::TlsFile { file, errno }
 }
 
-/// The most that is encrypted before it is sent: what a record holds. More would be memory only.
+/// The most bytes that are encrypted before they are sent: one record. More would only take memory.
 const RECORD_LEN: usize = 16 << 10;
 
 /// A connection's state.
@@ -113,7 +112,7 @@ pub(super) struct Session {
     connection: ClientConnection,
     /// Bytes that were decrypted and not taken.
     waiting: usize,
-    /// Whether the server has sent anything but what TLS needs.
+    /// Whether the server has sent anything beyond the handshake.
     has_spoken: bool,
 }
 
@@ -125,7 +124,7 @@ impl Session {
         connection.set_buffer_limit(Some(RECORD_LEN));
         let mut session = Session { connection, waiting: 0, has_spoken: false };
         session.flush(socket)?;
-        // A server that waits for another protocol waits on, or hangs up.
+        // A server that expects another protocol keeps waiting, or hangs up.
         session.advance(socket).map_err(|problem| match problem {
             Problem::Lost(_) => Problem::Tls(TlsFault::NotSpoken),
             problem => problem,
@@ -157,8 +156,8 @@ impl Session {
         Ok(taken)
     }
 
-    /// From TLS 1.3 on a server asks for a client's certificate while the client may send already,
-    /// and what says why it hangs up may be lost.
+    /// Since TLS 1.3 the client may already send while the server still asks for its certificate,
+    /// so the alert that says why the server hangs up may be lost.
     fn explained(&self, problem: Problem) -> Problem {
         match problem {
             Problem::Lost(libc::ECONNRESET | libc::EPIPE) if !self.has_spoken => {
@@ -173,7 +172,7 @@ impl Session {
         self.waiting > 0
     }
 
-    /// Receives what is there, and answers what is the protocol's own.
+    /// Receives the bytes that are there, and answers messages of the protocol itself.
     fn advance(&mut self, socket: &Socket) -> Result<(), Problem> {
         self.connection.read_tls(&mut Records(socket)).map_err(|e| lost(&e))?;
         let processed = self.connection.process_new_packets();
@@ -215,7 +214,7 @@ impl Write for Records<'_> {
     }
 }
 
-/// Errors without a number are rustls's own, of a connection that is closed.
+/// Errors without a number come from rustls, for a connection that is closed.
 fn lost(error: &io::Error) -> Problem {
     Problem::Lost(error.raw_os_error().unwrap_or(libc::ECONNRESET))
 }

@@ -8,7 +8,8 @@
 //! turned away                       Busy: the manager writes to other slots
 //! denied, anything else             an error
 //! ```
-//! All requests may be repeated: they write the same page, or read, or delete what nobody uses.
+//! All requests may be repeated: they write the same page, or read, or delete pages that are not
+//! used.
 
 use crate::error::TlsFault;
 use highwater_platform::IoError;
@@ -17,13 +18,13 @@ use std::time::Duration;
 /// The kinds of errors that a server answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It is full.
+    /// The server is full.
     Full,
-    /// It is not ready.
+    /// The server is not ready.
     Busy,
-    /// It does not know the user, or the password is wrong, or the user may not do this.
+    /// The server does not know the user, or the password is wrong, or the user may not do this.
     Denied,
-    /// Its disk failed, or the like, with the system's error number.
+    /// The server's disk failed or the like, with the system's error number.
     Failed(i32),
     /// Anything else.
     Other,
@@ -34,30 +35,30 @@ pub(super) enum Refusal {
 pub(super) enum Problem {
     /// There is no connection, with the system's error number.
     Lost(i32),
-    /// What came is not the protocol.
+    /// The answer does not follow the protocol.
     Malformed,
-    /// The server cannot be trusted to be the right one.
+    /// The server's identity could not be verified.
     Tls(TlsFault),
     /// The server answers with an error.
     Refused(Refusal),
     /// The server does not have a page that was written.
     Missing,
-    /// The server of these slots does not answer, and those of others do.
+    /// The server of these slots does not answer, but servers of other slots do.
     TurnedAway,
 }
 
 impl Problem {
-    /// Whether it may pass: the server is not there, or not ready.
+    /// Whether the problem may be temporary: the server is not there, or not ready.
     pub(super) fn may_pass(self) -> bool {
         self.ends_link() || self == Problem::Refused(Refusal::Busy)
     }
 
-    /// Whether nothing came in time.
+    /// Whether no answer came in time.
     pub(super) fn is_silence(self) -> bool {
         self == Problem::Lost(libc::ETIMEDOUT)
     }
 
-    /// Whether the connection is of no more use.
+    /// Whether the connection cannot be used any more.
     pub(super) fn ends_link(self) -> bool {
         match self {
             Problem::Lost(_) | Problem::Malformed | Problem::Tls(_) => true,
@@ -70,14 +71,14 @@ impl Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Used,
-    /// Its process ends.
+    /// The device's process ends.
     Ending,
 }
 
 /// The decision about a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is made again, after a pause.
+    /// The request is repeated, after a pause.
     Again,
     Fails(IoError),
 }

@@ -8,7 +8,7 @@
 
 use highwater_platform::Io;
 
-/// Slots that are stored together: those of a cluster of the manager.
+/// Slots that are stored together: as many as in a swap cluster of the manager.
 pub(super) const SEGMENT: u32 = 512;
 /// The most pages of a window, and pieces.
 pub(super) const PAGES: usize = 64;
@@ -18,9 +18,9 @@ pub(super) const PAGES: usize = 64;
 pub(super) struct Piece {
     /// The transfer, by its index in the batch.
     pub(super) io: usize,
-    /// The first page in the transfer.
+    /// Its first page in the transfer.
     pub(super) offset: usize,
-    /// Its slot.
+    /// The slot of that page.
     pub(super) slot: u32,
     pub(super) pages: usize,
 }
@@ -46,7 +46,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// The pieces from here on that fit in a window, of `run_max` pages at most, and moves behind
+    /// Takes the next pieces that fit in a window, of at most `run_max` pages each, and moves past
     /// them. Transfers that have failed are left out. `None`: the end of the batch.
     pub(super) fn window(&mut self, batch: &[Io], run_max: usize) -> Option<Window> {
         let mut window = Window { pieces: [Piece::default(); PAGES], count: 0 };

@@ -1,25 +1,25 @@
-//! Which replica is read, and whether a write was good.
+//! Decides which replica is read, and whether a write succeeded.
 
 use crate::remote::LOST;
 use highwater_platform::IoError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// One of so many reads goes to the slower replica, to see whether it still is that.
+/// One of this many reads goes to the slower replica, to measure whether it still is slower.
 const PROBE: u64 = 128;
-/// The share of a new read in the average is one of so many.
+/// The weight of a new read in the average is one part in this many.
 const WEIGHT: u64 = 8;
-/// A failed read counts as one that takes so long.
+/// A failed read counts as one that takes this long.
 pub(super) const FAILED_NANOS: u64 = 100_000_000;
 
-/// A read that takes so many times as long as the average, within these bounds, is asked of the
-/// other replica, too. A connection is given up for it: it must be rare.
+/// A read that takes this many times as long as the average, within these bounds, is sent to the
+/// other replica, too. That must be rare, because it gives up a connection.
 const HEDGE_PACES: u64 = 16;
 const HEDGE_MIN: Duration = Duration::from_millis(10);
 const HEDGE_MAX: Duration = Duration::from_millis(100);
 
-/// A replica whose read the other one answered first is not asked for so many reads: a new
-/// connection to a server that stands still would be waited for.
+/// A replica whose read the other one answered first is not asked for this many reads: a new
+/// connection to a server that is stopped would be waited for.
 const REST_READS: u64 = 1024;
 
 /// The time of a read, on average; 0: unknown.
@@ -31,7 +31,7 @@ impl Pace {
         self.0.load(Relaxed)
     }
 
-    /// A read took so long. Of several threads one may be lost.
+    /// Records that a read took `nanos`. If several threads record at once, one value may be lost.
     pub(super) fn note(&self, nanos: u64) {
         let old = match self.nanos() {
             0 => nanos,
@@ -41,7 +41,8 @@ impl Pace {
     }
 }
 
-/// The read up to which a replica is not asked, because the other one has answered one of its own.
+/// A replica is not asked before the read with this number, because the other one answered one of
+/// its reads first.
 #[derive(Default)]
 pub(super) struct Rest(AtomicU64);
 
@@ -50,7 +51,7 @@ impl Rest {
         self.0.store(reads + REST_READS, Relaxed);
     }
 
-    /// It has answered.
+    /// The replica has answered.
     pub(super) fn end(&self) {
         if self.0.load(Relaxed) != 0 {
             self.0.store(0, Relaxed);
@@ -62,16 +63,16 @@ impl Rest {
     }
 }
 
-/// The replica for the next read, of those that have its pages: the faster one, and the first where
+/// The replica for the next read, of those that have its pages: the faster one, or the first if
 /// that is unknown.
 pub(super) fn choose(has: [bool; 2], nanos: [u64; 2], reads: u64) -> Option<usize> {
-    let nearer = usize::from(nanos[1] < nanos[0]);
+    let faster = usize::from(nanos[1] < nanos[0]);
     match has {
         [false, false] => None,
         [true, false] => Some(0),
         [false, true] => Some(1),
-        [true, true] if reads % PROBE == PROBE - 1 => Some(1 - nearer),
-        [true, true] => Some(nearer),
+        [true, true] if reads % PROBE == PROBE - 1 => Some(1 - faster),
+        [true, true] => Some(faster),
     }
 }
 
@@ -81,8 +82,8 @@ pub(super) fn hedge_after(nanos: u64) -> Duration {
     Duration::from_nanos(nanos * HEDGE_PACES).clamp(HEDGE_MIN, HEDGE_MAX)
 }
 
-/// The outcome of a write with these on the replicas. If one has no room, another device may; if
-/// one is busy, other slots may be taken.
+/// The outcome of a write with these outcomes on the replicas. If a replica has no room, another
+/// device may have some; if a replica is busy, other slots may be used.
 pub(super) fn written(results: [Result<(), IoError>; 2]) -> Result<(), IoError> {
     match results {
         [Ok(()), _] | [_, Ok(())] => Ok(()),

@@ -1,4 +1,4 @@
-//! Transfers of both replicas while a batch is under way.
+//! Transfers of both replicas while a batch is in flight.
 
 use crate::flights::Furnish;
 use crate::pool::Started;
@@ -8,10 +8,10 @@ use highwater_platform::Io;
 /// The most transfers of a batch: as many as a device takes at once.
 pub(super) const IOS: usize = DEPTH;
 
-/// A batch under way.
+/// A batch in flight.
 #[derive(Default)]
 pub(super) struct Flight {
-    /// The transfers of each replica: of a write.
+    /// The transfers of each replica, for a write.
     pub(super) ios: [Vec<Io>; 2],
     /// Their indices in the caller's batch.
     pub(super) origins: Vec<usize>,

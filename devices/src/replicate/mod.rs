@@ -7,14 +7,14 @@
 //!            |                pace      nanoseconds of a read, on average          choice
 //!            |- SlotQuota     room that several processes share, once for both
 //!            \- Flights       transfers of both while a batch is under way         flight
-//! write    start on both, then wait for both   good if one has it; stale on the other
-//! read     the nearer one that has all pages   read
+//! write    start on both, then wait for both   succeeds if one has it; stale on the other
+//! read     the faster one that has all pages   read
 //! ```
-//! A replica whose server does not answer for [`PATIENCE`] is lost and does not come back: what it
-//! carries out later is never read. The last one is waited for as long as the user says. A page
-//! that is stale on both replicas, or on the one that is left, is an error.
+//! A replica whose server does not answer for [`PATIENCE`] is lost and does not come back: writes
+//! that it carries out later are never read. The last replica is waited for as long as the user
+//! says. A page that is stale on both replicas, or on the one that is left, is an error.
 //!
-//! Each replica has keys and tags of its own, so that a page that comes back changed from one is
+//! Each replica has keys and tags of its own, so that a page that one replica returns changed is
 //! read from the other.
 //!
 //! Locks: none. A slot's bits are changed by the thread that writes the slot.
@@ -77,7 +77,7 @@ impl Replica {
         self.standby.standing() == Standing::Lost
     }
 
-    /// Whether it can be asked for the pages of a transfer.
+    /// Whether the replica is in use and has the pages of a transfer.
     fn has(&self, io: &Io) -> bool {
         !self.is_lost() && self.is_current(io.slot, io.frames.len() as u32)
     }
@@ -87,15 +87,15 @@ impl Replica {
         self.stale.missing(slot, pages) == pages
     }
 
-    /// None of these slots is stale any more. Most never were, and their part of the set takes no
-    /// memory.
+    /// None of these slots is stale any more. Most slots never were, and their part of the set
+    /// takes no memory.
     fn refresh(&self, slot: u32, pages: u32) {
         if !self.is_current(slot, pages) {
             self.stale.remove(slot, pages);
         }
     }
 
-    /// Notes whether it has what was written last.
+    /// Records whether the replica has the last write of these slots.
     fn note(&self, io: &Io, result: Result<(), IoError>) {
         let pages = io.frames.len() as u32;
         match result {
@@ -115,7 +115,7 @@ impl Replica {
 }
 
 impl Replicated {
-    /// Two empty devices of the same size. The last one is waited for as long as `patience`.
+    /// Two empty devices of the same size. The last replica is waited for as long as `patience`.
     pub(crate) fn new(
         name: String,
         devices: [Box<dyn Device>; 2],

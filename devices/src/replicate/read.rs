@@ -1,12 +1,12 @@
 //! Reads of two replicas.
 //!
 //! ```text
-//! the nearer one that has all pages --+--> its answer
+//! the faster one that has all pages --+--> its answer
 //!                                     |--> after a while the other one, too: the first answer
 //!                                     \--> a failure: the other one, then page by page from both
 //! ```
-//! Of two reads into the same frames one is cancelled before the other is finished: only a server's
-//! read can be, because its answer is in the socket until then.
+//! Of two reads into the same frames one is cancelled before the other is finished. Only reads from
+//! a server can be cancelled, because the answer stays in the socket until the read is finished.
 
 use crate::arena::Arena;
 use crate::device::Device;
@@ -21,11 +21,11 @@ use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Between two looks at each of two reads.
+/// How often two reads in flight are polled.
 const LOOK: Duration = Duration::from_micros(200);
 
 impl Replicated {
-    /// The replica to read a batch from; `None`: no one has all of it.
+    /// The replica to read a batch from; `None`: neither has all of it.
     pub(super) fn side(&self, arena: Arena, batch: &[Io]) -> Option<usize> {
         let valid = |io: &Io| admit(&self.info, Direction::Read, arena, io).is_ok();
         let all_valid = batch.iter().all(valid);
@@ -61,8 +61,8 @@ impl Replicated {
         unsafe { self.mend(from, arena, batch) };
     }
 
-    /// Waits for a read of a replica. If that takes long, the other one is asked, too, and the
-    /// first answer is taken; returns from which.
+    /// Waits for a read of a replica. If that takes long, the other replica is asked, too, and the
+    /// first answer is taken. Returns the replica that answered.
     ///
     /// # Safety
     /// As for [`Device::finish`].
@@ -102,13 +102,14 @@ impl Replicated {
         1 - side
     }
 
-    /// The other replica answers the read.
+    /// Cancels a read that the other replica answers.
     fn leave_read(&self, replica: &Replica, started: Started) {
         replica.device.cancel(started);
         replica.rest.begin(self.reads.load(Relaxed));
     }
 
-    /// Completes a batch that was read from a replica: what failed there is read from the other.
+    /// Completes a batch that was read from a replica: transfers that failed there are read from
+    /// the other.
     ///
     /// # Safety
     /// As for [`Device::read`].
@@ -121,8 +122,8 @@ impl Replicated {
         }
     }
 
-    /// Reads a valid transfer from a replica that has it, or page by page from both. It has failed
-    /// on `tried`.
+    /// Reads a valid transfer, which has failed on `tried`, from a replica that has it, or page by
+    /// page from both.
     ///
     /// # Safety
     /// As for [`Device::read`].
@@ -167,7 +168,8 @@ impl Replicated {
     }
 }
 
-/// Waits for the first of two reads that can be cancelled; returns whether it is that of `device`.
+/// Waits for the first of two reads that can be cancelled; returns whether it is the one of
+/// `device`.
 fn first_over(
     device: &dyn Device,
     started: &Started,

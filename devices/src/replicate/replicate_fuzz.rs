@@ -1,4 +1,4 @@
-//! Random transfers of several threads against a model, over replicas that fail at drawn rates and
+//! Random transfers of several threads against a model, over replicas that fail at random rates and
 //! die for good.
 
 use super::*;
@@ -21,10 +21,10 @@ const EIO: IoError = IoError::Failed(libc::EIO);
 /// Faults of a replica, and its slots whose last write failed.
 #[derive(Default)]
 struct Faults {
-    /// Of 100 transfers.
+    /// How many of 100 transfers fail.
     writes: AtomicU64,
     reads: AtomicU64,
-    /// Of 100 looks at a read under way, so many find that it is not over.
+    /// How many of 100 polls of a read in flight find that it is not over.
     slow: AtomicU64,
     dead: AtomicBool,
     drawn: AtomicU64,
@@ -37,7 +37,7 @@ impl Faults {
     }
 }
 
-/// Memory with a queue and faults: a write that fails leaves half of its pages.
+/// Memory with a queue and faults: a write that fails has written half of its pages.
 struct Failing {
     memory: Box<dyn Device>,
     faults: Arc<Faults>,
@@ -55,7 +55,7 @@ impl Failing {
     fn fault(&self, direction: Direction) -> Option<IoError> {
         let standby = self.standby.get().expect("it has a replica");
         let is_dead = self.faults.dead.load(Relaxed);
-        // The last one is waited for until it comes back.
+        // The last replica is waited for until it comes back.
         if is_dead && standby.give_up() == Standing::Lost {
             return Some(LOST);
         }
@@ -183,12 +183,12 @@ impl Pair {
         Pair { device, faults: [of_first, of_second], reads_fail: AtomicBool::new(false) }
     }
 
-    /// Whether a replica has a page, in use or not.
+    /// Whether a replica has a page; the replica may be lost.
     fn has(&self, replica: usize, slot: u32) -> bool {
         !self.faults[replica].bad[slot as usize].load(Relaxed)
     }
 
-    /// Notes of slots on both replicas whether they have what was written last.
+    /// Records, for slots on both replicas, whether they have the last write.
     fn note(&self, slot: u32, pages: u32, bad: bool) {
         for faults in &self.faults {
             let slots = &faults.bad[slot as usize..(slot + pages) as usize];
@@ -209,7 +209,7 @@ fn word_of(seed: u64, word: usize) -> u64 {
     if seed == 0 { 0 } else { seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word as u64 }
 }
 
-/// A thread with slots and frames of its own. `None`: anything may be in a slot.
+/// A thread with slots and frames of its own. `None`: the contents of the slot are unknown.
 struct Caller<'a> {
     pair: &'a Pair,
     device: &'a dyn Device,
@@ -217,7 +217,7 @@ struct Caller<'a> {
     first: u32,
     model: Vec<Option<u64>>,
     random: Prng,
-    /// Transfers that failed on both.
+    /// Transfers that failed on both replicas.
     failed: u32,
 }
 
@@ -340,7 +340,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Room without end, of which so much is taken.
+/// Unlimited room, of which this much is taken.
 #[derive(Default)]
 struct Room(AtomicU64);
 
@@ -443,7 +443,7 @@ fn a_read_that_takes_long_is_answered_by_the_other() {
     (0..SLOTS).for_each(|slot| caller.write(&mut one(slot)));
     for slow in [0, 1] {
         pair.faults[slow].slow.store(100, Relaxed);
-        // Should it be asked all the same.
+        // In case it is asked all the same.
         pair.faults[slow].reads.store(100, Relaxed);
         (0..SLOTS).for_each(|slot| caller.read(&mut one(slot)));
         pair.faults[slow].slow.store(0, Relaxed);
@@ -451,7 +451,7 @@ fn a_read_that_takes_long_is_answered_by_the_other() {
     }
     let found = pair.device.replication().unwrap();
     assert!(found.hedged_reads > 0 && found.lost == 0, "{found:?}");
-    // One that has not the page is not asked.
+    // A replica without the page is not asked.
     pair.faults[1].writes.store(100, Relaxed);
     (0..SLOTS).for_each(|slot| caller.write(&mut one(slot)));
     pair.faults[0].slow.store(100, Relaxed);
@@ -473,7 +473,7 @@ fn a_page_that_no_replica_has_is_an_error() {
         caller.write(&mut one(side as u32));
         percent(side, 0);
     }
-    // Each is on one replica; together no single one has them.
+    // Each page is on one replica; neither replica has both.
     let mut both = [Io::new(0, [Pfn(0), Pfn(1)].into_iter().collect())];
     caller.read(&mut both);
     assert_eq!(both[0].result, Ok(()));

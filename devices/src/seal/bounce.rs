@@ -1,12 +1,13 @@
-//! Pages that hold what is written, encrypted, until it is on the device. The frames themselves may
-//! be mapped, and keep their contents.
+//! Bounce pages: they hold the encrypted contents of a write until it is on the device. The frames
+//! themselves may be mapped, and keep their contents.
 //!
 //! ```text
 //! places   [ 64 pages | 64 pages | ... ], each with the transfers of one batch, or of a part of it
 //!            kept       memory is given back after each batch
 //! ```
-//! Locks: none ([`Places`]). Batches that are finished later leave some places to those that are
-//! waited for: a thread that waits for a place never has another one, so one of these becomes free.
+//! Locks: none ([`Places`]). Batches that are finished later may take only some of the places; the
+//! rest are for batches that the caller waits for. A thread that waits for a place holds none of
+//! the rest, so one of them becomes free.
 
 use crate::arena::Arena;
 use crate::busy::PLACES;
@@ -17,15 +18,15 @@ use highwater_platform::{Io, IoError};
 use highwater_units::{FrameList, PAGE_SIZE, Pfn};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Pages of a place: as many as a ring takes transfers, so that each of these may have one page. A
-/// batch of reclaim has at most 32.
+/// Pages of a place: as many as the transfers of a ring, each of which may have one page. A reclaim
+/// batch has at most 32.
 pub(super) const PAGES: usize = DEPTH;
 
 /// Places for batches that are finished later.
 const LATER_MAX: usize = PLACES - 8;
 
 /// Places that keep their memory. The lowest free place is used next, so the others are needed only
-/// while many batches are under way. To take their memory again costs less than 1 us for each page.
+/// while many batches are in flight. To take their memory again costs less than 1 us for each page.
 const KEPT: u32 = 2;
 
 /// The places of a device.
@@ -94,7 +95,7 @@ impl Held<'_> {
     fn emptied(mut self) -> Self {
         self.empty();
         let batch = &mut *self.batch;
-        // Once in the life of a place: a batch allocates nothing.
+        // Once in the life of a place: later batches allocate nothing.
         batch.ios.reserve_exact(PAGES);
         batch.origins.reserve_exact(PAGES);
         self
@@ -113,8 +114,8 @@ impl Held<'_> {
         PAGES - self.batch.pages
     }
 
-    /// Adds a transfer of the pages of one of the caller's, which fit; returns the addresses to
-    /// fill, in order.
+    /// Adds a transfer for pages of one of the caller's transfers, which fit; returns the addresses
+    /// to fill, in order.
     pub(super) fn push(
         &mut self,
         origin: usize,

@@ -11,7 +11,7 @@ use std::array::from_fn;
 /// The tag of a page: 128 bits.
 pub(super) type Tag = [u64; 2];
 
-/// A page is not what was sealed with this nonce.
+/// The error if a page is not the one sealed with this nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Altered;
 
@@ -66,10 +66,10 @@ impl Cipher {
         from_fn(|half| u64::from_ne_bytes(from_fn(|byte| tag[half * 8 + byte])))
     }
 
-    /// Decrypts a page in place, if it is what [`Cipher::seal`] left.
+    /// Decrypts a page in place, if it is as [`Cipher::seal`] left it.
     ///
     /// # Errors
-    /// It is not. Its contents are undefined then.
+    /// The page was altered. Its contents are undefined then.
     pub(super) fn open(
         self,
         key: &Key,
@@ -100,7 +100,7 @@ fn xchacha(key: &Key) -> XChaCha20Poly1305 {
 /// Whether the CPU has the instructions with which AEGIS is fast and constant-time.
 #[cfg(target_arch = "x86_64")]
 fn has_aes() -> bool {
-    // The library wants both.
+    // The library requires both.
     is_x86_feature_detected!("aes") && is_x86_feature_detected!("avx")
 }
 

@@ -4,19 +4,20 @@
 //! vault    one page, locked: | alive | key 0 | key 1 | ... |
 //! current  the key of new writes          live   slots that were written with each key
 //! ```
-//! **Nonces.** Each page that is written gets the next number of a counter of the device. Numbers
-//! are not given twice, whatever the key: a forked child has a copy of keys and counter, and never
-//! writes to its parent's device. Keys are random and differ by device, so no nonce repeats with a
-//! key.
+//! **Nonces.** Each page that is written gets the next number of a counter of the device. No number
+//! is used twice, whatever the key: a forked child has a copy of keys and counter, but never writes
+//! to its parent's device. Keys are random and differ between devices, so no nonce is used twice
+//! with a key.
 //!
 //! **Forks.** A child has the keys of its parent's pages. After each fork the parent writes with a
-//! new one, so a child cannot read later pages. A key whose slots are all freed or written anew
-//! makes room for the next. If each place has slots, the newest key stays in use.
+//! new key, so a child cannot read later pages. A key whose slots are all freed or rewritten makes
+//! room for the next key. If every key in the vault still has slots, the newest key stays in use.
 //!
-//! The vault is in no core file, and is wiped in a child that was made past [`Keys::pause`].
+//! The vault is excluded from core files, and is wiped in a child that was forked without
+//! [`Keys::pause`].
 //!
 //! Locks: one for changes of key and for pauses, which are rare. A writer counts its slots as live,
-//! and then looks whether the key is still current: a key that is replaced has no writer.
+//! and then checks that the key is still current, so no key is replaced while a writer uses it.
 
 use crate::array::Array;
 use crate::sys::Inheritance;
@@ -39,7 +40,7 @@ const ALIVE: usize = 0;
 /// Keys in a vault, beside the word.
 const KEYS: usize = (VAULT_WORDS - 1) / KEY_WORDS;
 
-/// A stamp holds the number of a write in its lower bits, and a key above.
+/// A stamp holds the number of a write in its lower bits, and the index of a key above.
 const NUMBER_BITS: u32 = 56;
 const _: () = assert!(KEYS <= 1 << (u64::BITS - NUMBER_BITS));
 
@@ -75,7 +76,7 @@ impl Key {
 impl Drop for Key {
     fn drop(&mut self) {
         self.0.fill(0);
-        // The compiler would leave the stores out.
+        // Otherwise the compiler would remove the stores.
         black_box(&self.0);
     }
 }
@@ -105,12 +106,12 @@ pub(super) struct Keys {
     current: AtomicUsize,
     live: [AtomicU64; KEYS],
     next: AtomicU64,
-    /// Forks under way.
+    /// Forks in progress.
     pauses: Mutex<u32>,
 }
 
 impl Keys {
-    /// One new key.
+    /// A vault with one new key.
     ///
     /// # Errors
     /// The system's error number: it grants no memory or no random bytes.
@@ -158,7 +159,7 @@ impl Keys {
         self.get(stamp.key())
     }
 
-    /// The slot with this stamp was freed or written anew.
+    /// The slot with this stamp was freed or rewritten.
     pub(super) fn release(&self, stamp: Stamp) {
         let before = self.live[stamp.key()].fetch_sub(1, SeqCst);
         debug_assert!(before > 0, "a slot is released once");
@@ -174,7 +175,7 @@ impl Keys {
         for (bytes, word) in key.0.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
         }
-        // After a word that was wiped, `ALIVE` reads as wiped.
+        // If a wiped word of the key was read, `ALIVE` then reads as wiped, too.
         fence(Acquire);
         (self.vault[ALIVE].load(Relaxed) == 1).then_some(key)
     }
@@ -212,7 +213,7 @@ impl Keys {
         }
     }
 
-    /// After a fork, in the child: the keys of its parent are for reading.
+    /// After a fork, in the child: the keys of its parent are used only for reading.
     pub(super) fn arrive(&self) {
         *self.pauses() = 0;
         self.vault.mapping().lock();

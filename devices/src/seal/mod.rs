@@ -10,14 +10,14 @@
 //! read     device -> frame, checked and decrypted in place, before the transfer counts as done
 //! ```
 //! A page that was changed, that is an older one of its slot, or that was written to another slot,
-//! does not match stamp and tag: its transfer fails with EBADMSG, so that nobody maps the frame. No
-//! nonce is used twice with a key; [`keys`] has the argument.
+//! does not match stamp and tag: its transfer fails with EBADMSG, so that the frame is never
+//! mapped. No nonce is used twice with a key; [`keys`] explains why.
 //!
-//! A forked child has a copy of tags and keys as they were at the fork, so it reads what its parent
-//! had written before. A process that ends wipes the keys ([`Device::forget`]); the kernel drops
-//! them with its memory in any case.
+//! A forked child has a copy of tags and keys as they were at the fork, so it can read the pages
+//! that its parent had written before. A process that ends wipes the keys ([`Device::forget`]); the
+//! kernel drops them with its memory in any case.
 //!
-//! Locks: none; those of the parts are theirs.
+//! Locks: none beside those of its parts.
 
 mod bounce;
 mod cipher;
@@ -47,10 +47,10 @@ use tags::Tags;
 /// Whether files that hold swapped pages are encrypted and authenticated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Seal {
-    /// With a key that never leaves memory.
+    /// Encrypted, with a key that never leaves memory.
     #[default]
     On,
-    /// They hold the pages as they are.
+    /// The files hold the pages as they are.
     Off,
 }
 
@@ -85,14 +85,14 @@ impl FromStr for Seal {
     }
 }
 
-/// A device that seals what another one stores.
+/// A device that seals the pages which another device stores.
 pub(crate) struct Sealed {
     info: DeviceInfo,
     device: Box<dyn Device>,
     cipher: Cipher,
     keys: Arc<Keys>,
     tags: Arc<Tags>,
-    /// `None`: it is read-only.
+    /// `None`: the device is read-only.
     bounce: Option<Bounce>,
     altered: AtomicBool,
 }
@@ -138,7 +138,8 @@ impl Sealed {
         Ok(())
     }
 
-    /// Encrypts a batch into a place. `make_room` is called when that has no room for the next run.
+    /// Encrypts a batch into a place. `make_room` is called when the place has no room for the next
+    /// run.
     ///
     /// # Safety
     /// As for [`Device::write`].
@@ -176,7 +177,7 @@ impl Sealed {
         held.empty();
     }
 
-    /// Checks and decrypts what was read.
+    /// Checks and decrypts the pages of a finished read.
     ///
     /// # Safety
     /// As for [`Device::read`].
@@ -192,7 +193,7 @@ impl Sealed {
 
     fn open(&self, slot: u32, page: &mut [u8]) -> Result<(), IoError> {
         let Some((stamp, tag)) = self.tags.get(slot) else {
-            // It was never written.
+            // The slot was never written.
             page.fill(0);
             return Ok(());
         };
@@ -208,9 +209,10 @@ impl Sealed {
     }
 }
 
-/// A page is not what was written last to its slot. File systems report bad checksums so.
+/// A page differs from the last one written to its slot. File systems report bad checksums with the
+/// same error.
 const ALTERED: IoError = IoError::Failed(libc::EBADMSG);
-/// The keys are wiped: the process ends.
+/// The keys are wiped, because the process ends.
 const FORGOTTEN: IoError = IoError::Failed(libc::ENOKEY);
 
 fn nonce(slot: u32, stamp: Stamp) -> Nonce {
@@ -343,7 +345,7 @@ impl Device for Sealed {
 }
 
 impl Sealed {
-    /// Starts a write of no more pages than a place holds; makes a longer one.
+    /// Starts a write of no more pages than a place holds; makes a longer write at once.
     ///
     /// # Safety
     /// As for [`Device::start`].

@@ -1,4 +1,5 @@
-//! Random transfers of a sealed file, and changes of the file behind its back, against a model.
+//! Random transfers of a sealed file, and changes of the file behind the device's back, against a
+//! model.
 
 use super::*;
 use crate::file::{FileDevice, Submission};
@@ -25,7 +26,7 @@ struct Setup {
     random: Prng,
     memory: Mapping,
     device: Sealed,
-    /// The file, past the device.
+    /// The file, opened directly.
     raw: File,
     model: BTreeMap<u32, Stored>,
     /// Pages of the file from earlier: slot and bytes.
@@ -166,7 +167,7 @@ impl Setup {
         bytes
     }
 
-    /// Writes to the file past the device; what was changed so is not put right.
+    /// Writes to the file behind the device's back; the change is not undone.
     fn change(&mut self, slot: u32, bytes: &[u8]) {
         if bytes != self.raw_page(slot) {
             self.raw.write_all_at(bytes, u64::from(slot) * PAGE_SIZE as u64).unwrap();
@@ -176,7 +177,7 @@ impl Setup {
 
     fn tamper(&mut self) {
         let kind = self.below(3);
-        // Twice the same change would undo itself.
+        // A change made twice would undo itself.
         let intact = self.model.iter().filter(|(_, stored)| !stored.changed);
         let intact: Vec<u32> = intact.map(|(slot, _)| *slot).collect();
         let [Some(slot), Some(other)] = [(); 2].map(|()| {

@@ -1,7 +1,7 @@
 //! The stamp and the tag of each slot: 24 bytes of memory for a page of swap.
 //!
-//! Locks: none. A slot is written by one thread at a time, and is not read meanwhile; that is the
-//! contract of a device.
+//! Locks: none. By the contract of a device, a slot is written by one thread at a time, and is not
+//! read meanwhile.
 
 use crate::array::{Array, Zeroable};
 use crate::seal::cipher::Tag;
@@ -22,7 +22,7 @@ unsafe impl Zeroable for Record {}
 // Below 0.7 % of the swap.
 const _: () = assert!(size_of::<Record>() * 1000 < PAGE_SIZE * 7);
 
-/// The records of all slots, in memory that is taken where it is touched.
+/// The records of all slots, in a table that takes memory only where it is touched.
 pub(super) struct Tags {
     records: Array<Record>,
     touched: SlotSet,
@@ -46,7 +46,7 @@ impl Tags {
         self.pages.load(Relaxed) * PAGE_SIZE as u64
     }
 
-    /// Notes what was written to a slot; returns the stamp that it had.
+    /// Records the last write to a slot; returns the stamp that the slot had.
     pub(super) fn set(&self, slot: u32, stamp: Stamp, tag: Tag) -> Option<Stamp> {
         self.touch(slot);
         let record = &self.records[slot as usize];
@@ -62,7 +62,7 @@ impl Tags {
         Some((stamp, [record.tag[0].load(Relaxed), record.tag[1].load(Relaxed)]))
     }
 
-    /// A slot has no contents any more; returns the stamp that it had.
+    /// Records that a slot has no contents any more; returns the stamp that it had.
     pub(super) fn clear(&self, slot: u32) -> Option<Stamp> {
         let record = &self.records[slot as usize];
         // A store would touch the page of a slot that was never written.

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 const BITS: usize = u64::BITS as usize;
 
-/// Up to so many blocks, runs do not begin again at the first one.
+/// Up to twice this many blocks, the search does not start again at the first block.
 const SPREAD_MIN: u32 = 256;
 
 // SAFETY: every bit pattern is a value.
@@ -23,8 +23,8 @@ pub(super) enum Near {
     /// At this block, modulo the number of blocks.
     Block(u32),
     /// At the end of the last run, so that consecutive writes are adjacent; or at the first block,
-    /// once more than half of those before are free: a device may keep a record for each block that
-    /// was ever used.
+    /// once more than half of the blocks before that end are free: a device may keep a record for
+    /// each block that was ever used.
     Last,
 }
 
@@ -155,7 +155,7 @@ mod tests {
             let mut random = Prng::new(seed as u64);
             let (mut map, mut taken) = (Blocks::new(blocks).unwrap(), BTreeSet::new());
             for step in 0..4000 {
-                // It fills and empties in turns.
+                // The bitmap fills and empties in turns.
                 if random.percent(if step / 500 % 2 == 0 { 70 } else { 30 }) {
                     let near = if random.percent(50) {
                         Near::Block(random.below(u64::from(blocks) * 2) as u32)

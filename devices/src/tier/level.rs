@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Level {
     pub(super) device: Box<dyn Device>,
     pages: u32,
-    /// Bytes of memory that its contents are to take at most.
+    /// The most memory that its contents may take, in bytes.
     most: AtomicU64,
     blocks: Arc<Mutex<Blocks>>,
 }
@@ -57,12 +57,13 @@ impl Level {
         self.lock().used()
     }
 
-    /// Its contents are to take at most `most` of memory from now on.
+    /// From now on its contents may take at most `most` of memory.
     pub(super) fn limit(&self, most: Bytes) {
         self.most.store(most.0, Relaxed);
     }
 
-    /// Its use in thousandths: of its blocks, or of the memory that it may take, whichever is more.
+    /// How full it is, in thousandths: of its blocks, or of the memory that it may take, whichever
+    /// is more.
     pub(super) fn use_per_mille(&self) -> u64 {
         let share = |part: u64, all: u64| part.saturating_mul(1000) / all.max(1);
         let (memory, limit) = self.memory();
@@ -75,7 +76,7 @@ impl Level {
         self.memory().0.0 >= self.most.load(Relaxed)
     }
 
-    /// The memory of its contents, and the most that there is.
+    /// The memory of its contents, and the most that they may take.
     fn memory(&self) -> (Bytes, Bytes) {
         let whole = || (Bytes::of_pages(self.used().into()), Bytes::of_pages(self.pages.into()));
         self.device.compression().map_or_else(whole, |held| (held.used, held.limit))

@@ -8,8 +8,8 @@
 //!      |              \- counts   statistics
 //!      \- Worker      thread: writes cold pages back                         worker, writeback
 //! ```
-//! It works as the kernel's zram with a backing device and idle marking by age. A page never moves
-//! back from the slow level: a swapped page is mostly read once, and then its slot is freed.
+//! It works like the kernel's zram with a backing device and idle marking by age. A page never
+//! moves back from the slow level: a swapped page is mostly read once, and then its slot is freed.
 //!
 //! Locks: one around the free blocks of each level, and one for waking, pausing and ending the
 //! worker. No transfer is made under a lock. The word of a slot ([`table`]) resolves conflicts
@@ -17,13 +17,13 @@
 //! overwrites a slot waits while the worker copies the page out of the fast level.
 //!
 //! The tier has the slots of both levels' specifications. A fast level that compresses takes pages
-//! that compress to half or less, and has so many blocks that its memory is the limit. Other pages
-//! go to the slow level, and to the fast one once that is full; a page for which neither has room
-//! is refused with `Full`.
+//! that compress to half or less, and has enough blocks that its memory is the limit. Other pages
+//! go to the slow level, and to the fast one once the slow level is full; a page for which neither
+//! has room is refused with `Full`.
 //!
 //! A fork copies the process's memory page by page while other threads run: the worker could change
-//! table and fast level in between. So it is paused around the fork ([`Device::pause`]). After it
-//! the child has its own copy of table and fast level, and the parent keeps the slow blocks of
+//! table and fast level meanwhile. So it is paused around the fork ([`Device::pause`]). After the
+//! fork the child has its own copy of table and fast level, and the parent keeps the slow blocks of
 //! slots that the child may read.
 
 mod blocks;
@@ -71,8 +71,8 @@ impl Tier {
         fast: Box<dyn Device>,
         slow: Box<dyn Device>,
     ) -> Result<Tier, Reason> {
-        // The slow level has a queue. And a clean page should keep its slot there: writing it again
-        // may be slow.
+        // The slow level has a queue. Also, a clean page should keep its slot there, because
+        // writing it again may be slow.
         let latency = Latency::Asynchronous;
         let info = DeviceInfo { name, pages, latency, ..fast.info() };
         let shared = Shared::new(pages, fast, slow);
@@ -160,8 +160,8 @@ impl Device for Tier {
         }
     }
 
-    /// Memory is always wanted: a page that was read from the fast level would be there twice. A
-    /// forked child frees none of its parent's.
+    /// Slots in the fast level are always scarce: otherwise a page that was read from there would
+    /// be in memory twice. A forked child frees none of its parent's slots.
     fn is_scarce(&self, slot: u32) -> bool {
         match self.shared.table.place(slot) {
             Place::Fast(_) => !self.info.read_only,

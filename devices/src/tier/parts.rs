@@ -18,7 +18,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// That of the page so many pages behind.
+    /// The origin of the page `pages` pages later.
     pub(super) fn after(self, pages: usize) -> Origin {
         Origin { slot: self.slot + pages as u32, ..self }
     }

@@ -9,8 +9,8 @@ use crate::tiering::Tiering;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Steps of the age clock while the fast level takes in as many pages as fit without compression.
-/// Ages wrap after eight times as many.
+/// The age clock makes this many steps while the fast level takes in as many pages as fit without
+/// compression. Ages wrap after eight times as many pages.
 const STEPS: u64 = 32;
 
 /// The state that callers and the worker share.
@@ -21,7 +21,7 @@ pub(super) struct Shared {
     pub(super) flights: Flights<Parts>,
     /// Pages that the fast level has taken in: the clock of ages.
     pub(super) arrivals: AtomicU64,
-    /// Pages of a step of that clock.
+    /// Pages per step of that clock.
     step: u64,
     pub(super) counts: Counts,
 }

@@ -11,8 +11,8 @@
 //! - A pin keeps a block of the fast level in place. Readers pin, and so does the mover while it
 //!   copies a page out. No thread waits for the slow device with a pin.
 //! - The mover marks an unpinned slot, and commits the move only if the mark is still set. A caller
-//!   that pins, overwrites or discards the slot clears the mark, which voids the move: a dropped
-//!   page does not come back, and a page that was read is not cold.
+//!   that pins, overwrites or discards the slot clears the mark, which voids the move: so a dropped
+//!   page does not come back, and a page that was just read is not moved as cold.
 //! - A caller that drops a pinned slot leaves its block to the mover, which frees it after its pin.
 
 use crate::array::Array;

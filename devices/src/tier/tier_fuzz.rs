@@ -395,7 +395,7 @@ fn a_fast_level_of_which_less_may_be_resident_is_written_back() {
     assert!(!shared.is_high() && shared.plan().is_none());
 }
 
-/// Such pages went to the disk once memory was scarce, as all others.
+/// Regression: such pages went to the disk once memory was scarce, like all others.
 #[test]
 fn pages_that_one_word_fills_stay_in_a_full_level() {
     let (shared, _) = tier("zram:1M", "ram:2M");

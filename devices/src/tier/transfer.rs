@@ -5,8 +5,8 @@
 //! write   fast level: small pages, page by page  |  slow level: the rest, in flight together
 //! ```
 //! The fast level has no queue, so there is nothing to gather for it. A page that hardly compresses
-//! would take as much memory there as in its frame, so it goes on to the slow level at once, and to
-//! the fast one only where the slow one has no room.
+//! would take as much memory there as in its frame, so it goes to the slow level at once, and to
+//! the fast one only if the slow one has no room.
 
 use crate::arena::Arena;
 use crate::device::Offer;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The direction of a batch, and where its slots and frames are.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
-    /// Of the tier.
+    /// The properties of the tier.
     pub(super) info: &'a DeviceInfo,
     pub(super) direction: Direction,
     /// The frames.
@@ -54,8 +54,8 @@ impl Shared {
         unsafe { self.finish(request, batch, &mut parts) };
     }
 
-    /// Reads a page, as most faults do, without a place for parts: threads that wait for the slow
-    /// level do not keep others from the fast one.
+    /// Reads a page, as most faults do, without a place for parts: so threads that wait for the
+    /// slow level do not block reads from the fast one.
     ///
     /// # Safety
     /// As for [`crate::Device::read`].
@@ -74,8 +74,8 @@ impl Shared {
         });
     }
 
-    /// Makes the part of a batch that is for the fast level, and starts the rest. Unless
-    /// `parts.started` is there, all transfers are done.
+    /// Makes the part of a batch that is for the fast level, and starts the rest. If
+    /// `parts.started` is `None`, all transfers are done.
     ///
     /// # Safety
     /// As for [`crate::Device::start`].
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// Makes what is left of a batch, and waits for it.
+    /// Makes the transfers left of a batch, and waits for them.
     ///
     /// # Safety
     /// As for [`crate::Device::finish`].
@@ -103,8 +103,8 @@ impl Shared {
         self.empty_failed(request, batch);
     }
 
-    /// Makes the part of a batch that is for the fast level, and collects the rest; makes what was
-    /// collected where that is too much for one batch.
+    /// Makes the part of a batch that is for the fast level, and collects the rest; makes the
+    /// collected parts whenever they are too many for one batch.
     ///
     /// # Safety
     /// As for [`crate::Device::read`].
@@ -198,7 +198,7 @@ impl Shared {
         batch: &mut [Io],
     ) {
         let offer = if self.fast.is_at_limit() { Offer::Filled } else { Offer::Small };
-        // The first of those that the fast level has refused.
+        // The first of the pages that the fast level has refused.
         let mut refused = 0;
         for (at, pfn) in frames.iter().enumerate() {
             let slot = origin.slot + at as u32;
@@ -234,8 +234,8 @@ impl Shared {
         true
     }
 
-    /// Adds pages to the parts for the slow level. Those for which it has no room go to the fast
-    /// level, small or not.
+    /// Adds pages to the parts for the slow level. Pages for which the slow level has no room go to
+    /// the fast level, small or not.
     ///
     /// # Safety
     /// As for [`crate::Device::write`].
@@ -269,7 +269,7 @@ impl Shared {
         }
     }
 
-    /// Makes the parts, those that were started as well, and waits for them.
+    /// Makes the parts, or finishes started ones, and waits for them.
     ///
     /// # Safety
     /// As for [`crate::Device::finish`].
@@ -310,7 +310,7 @@ impl Shared {
         });
     }
 
-    /// Frees what slots whose write failed have taken: they are never read.
+    /// Frees the blocks of slots whose write failed: such slots are never read.
     fn empty_failed(&self, request: Request<'_>, batch: &[Io]) {
         let is_failed = |io: &&Io| io.result.is_err() && request.admit(io).is_ok();
         if request.direction == Direction::Write {

@@ -1,4 +1,4 @@
-//! The thread that writes cold pages back: when it works, rests and ends.
+//! The thread that writes cold pages back, and when it works, rests and ends.
 //!
 //! ```text
 //! wake -> rounds of batches until the fast level has room -> wait
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The pause after a round that could write nothing back: the slow level is full or fails.
 const REST: Duration = Duration::from_millis(100);
 
-/// The callers' handle of the thread.
+/// The callers' handle to the thread.
 pub(super) struct Worker {
     control: Arc<Control>,
     /// The body of the thread, until it is started.
@@ -30,7 +30,7 @@ pub(super) struct Worker {
 
 #[derive(Default)]
 struct Control {
-    /// Set while the thread is awake and needs no wake-up. Read without the lock.
+    /// Set while the thread is awake and needs no wake. Read without the lock.
     awake: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -82,7 +82,7 @@ impl Worker {
         }
     }
 
-    /// Pauses the thread: when this returns, nothing moves until [`Worker::resume`] was called as
+    /// Pauses the thread: when this returns, no page moves until [`Worker::resume`] was called as
     /// often.
     pub(super) fn pause(&self) {
         let mut state = self.control.lock();
@@ -169,7 +169,7 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// Waits for a time, or until the thread is to end.
+    /// Waits for [`REST`], or until the thread is to end.
     fn rest(&self) {
         let state = self.lock();
         let rested = self.changed.wait_timeout_while(state, REST, |state| !state.ended);

@@ -18,9 +18,9 @@ use highwater_units::{FrameList, PAGE_SIZE, Pfn, RUN_PAGES_MAX};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Use of the fast level, in thousandths, at which write-back begins ...
+/// How full the fast level is, in thousandths, when write-back begins ...
 const HIGH_PER_MILLE: u64 = 900;
-/// ... and at which it ends.
+/// ... and when it ends.
 const LOW_PER_MILLE: u64 = 800;
 
 /// Pages written together: a few runs. Each process has a buffer for them.
@@ -108,7 +108,7 @@ impl Writeback {
     /// # Errors
     /// The system's error number.
     pub(super) fn new(shared: Arc<Shared>) -> Result<Writeback, i32> {
-        // It takes memory in the first round: most processes write nothing back.
+        // The buffer takes memory only in the first round: most processes write nothing back.
         let buffer = Mapping::new(BATCH * PAGE_SIZE)?;
         let (moves, ios) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         Ok(Writeback { shared, buffer, moves, ios })
@@ -155,7 +155,7 @@ impl Writeback {
         unsafe { self.shared.fast.device.read(self.arena(), &mut one) };
         match (self.shared.table.end_copy(page.slot), one[0].result) {
             (Unpinned::Kept, Ok(())) => self.moves.push(page),
-            // The page stays, so that its reader gets the error.
+            // The page stays in the fast level, so that its reader gets the error.
             (Unpinned::Kept, Err(_)) => self.shared.table.cancel(page.slot),
             (Unpinned::Dropped, _) => {
                 self.shared.fast.free(page.from);
@@ -195,7 +195,7 @@ impl Writeback {
             let blocks = (io.slot..).take(pages);
             match io.result {
                 Ok(()) => drop(counts.writeback_ios.fetch_add(1, Relaxed)),
-                // The blocks of the next batches may take pages.
+                // The slow level may accept the blocks of the next batches.
                 Err(IoError::Busy) => {}
                 Err(IoError::Full | IoError::Failed(_)) => {
                     counts.writeback_failures.fetch_add(pages as u64, Relaxed);

@@ -1,5 +1,5 @@
-//! Whether a page that would be stored only if it is small is worth compressing: not where hardly
-//! any page was small lately.
+//! Decides whether a page that would be stored only if it compresses to a small object is worth
+//! compressing. It is not if hardly any page was small lately.
 //!
 //! Locks: none. Threads may lose each other's updates, which only delays the average.
 
@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// All pages were small.
 const ALL: u32 = 1 << 16;
-/// Below one small page in so many, most are not tried ...
+/// If fewer than one page in this many is small, most pages are not tried ...
 const FEW: u32 = 8;
-/// ... but one of so many, to see whether that has changed.
+/// ... except one in this many, to see whether that has changed.
 const PROBE: u32 = 8;
-/// The share of a new page in the average is one of so many.
+/// The weight of a new page in the average is one part in this many.
 const WEIGHT: u32 = 16;
 
-/// The average of pages that were tried, and a count of those that were offered.
+/// The average over the pages that were tried, and the number of pages that were offered.
 pub(super) struct Admission {
-    /// The share of small pages, of [`ALL`].
+    /// The share of small pages, as a part of [`ALL`].
     small: AtomicU32,
     offered: AtomicU32,
 }
@@ -31,7 +31,7 @@ impl Admission {
         is_tried(self.small.load(Relaxed), self.offered.fetch_add(1, Relaxed))
     }
 
-    /// A page that was tried was small, or not.
+    /// Records whether a page that was tried was small.
     pub(super) fn note(&self, is_small: bool) {
         self.small.store(average(self.small.load(Relaxed), is_small), Relaxed);
     }
@@ -50,7 +50,7 @@ fn average(small: u32, is_small: bool) -> u32 {
 mod tests {
     use super::*;
 
-    /// Pages that were tried, of so many that are small or not.
+    /// How many of `pages` pages, small or not, are tried.
     fn tried(admission: &Admission, pages: u32, is_small: impl Fn(u32) -> bool) -> u32 {
         let tries = |page| {
             let tries = admission.tries();

@@ -9,8 +9,8 @@
 //!  strip   empty
 //! ```
 //! Each class has a list of dense and one of sparse blocks. Dense blocks are filled first, so that
-//! sparse ones become empty. A few empty blocks keep their memory (spare): pages swapped in and out
-//! are about as many, and freeing memory costs a TLB flush on all CPUs.
+//! sparse ones become empty. A few empty blocks keep their memory (spare): about as many pages are
+//! swapped out as in, and freeing memory costs a TLB flush on all CPUs.
 //! Conservation: fresh (never used) + bare + spare + listed under a class + full = blocks.
 //! Locks: the shard's lock protects it.
 
@@ -66,7 +66,7 @@ pub(crate) enum Freed {
 pub(crate) struct Blocks {
     blocks: Array<Block>,
     lists: IndexLists,
-    /// From this one on no block was ever used: they are bare, on no list, and their records take
+    /// Blocks from this one on were never used: they are bare, on no list, and their records take
     /// no memory.
     fresh: u32,
 }

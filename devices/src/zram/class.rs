@@ -1,9 +1,8 @@
 //! Size classes of compressed pages.
 //!
 //! A block of 16 KiB holds objects of one class, which may cross pages within it. Above 1 KiB the
-//! sizes are those that divide a block with little rest; below, they go in steps of 16 and 32
-//! bytes. If compressed sizes are spread evenly from 32 bytes to the limit, 7% of the memory is
-//! lost to rounding.
+//! sizes divide a block with little rest; below, they go in steps of 16 and 32 bytes. If compressed
+//! sizes are spread evenly from 32 bytes to the limit, 7% of the memory is lost to rounding.
 
 use highwater_units::PAGE_SIZE;
 
@@ -29,7 +28,7 @@ pub(crate) const CLASSES: usize = SIZES.len();
 /// whole page anyway (the kernel's `huge_class_size`, with the same value).
 pub(crate) const COMPRESSED_MAX: usize = SIZES[CLASSES - 2] as usize;
 
-/// The class by length in steps, rounded up.
+/// The class for each length, counted in steps and rounded up.
 const BY_LENGTH: [u8; PAGE_SIZE / STEP + 1] = {
     let mut table = [0; PAGE_SIZE / STEP + 1];
     let (mut class, mut step) = (0, 0);

@@ -8,7 +8,8 @@
 //! taken waits for one that runs.
 //!
 //! Nothing is allocated after the codecs exist. The contexts of zstd are in memory of this crate,
-//! so that zstd never calls malloc, which may be the program's, and swapped out.
+//! so that zstd never calls malloc: that may be the program's malloc, whose memory may be swapped
+//! out.
 
 use crate::busy::{Busy, PLACES};
 use crate::spec::Algorithm;
@@ -103,7 +104,7 @@ impl Codecs {
         }
     }
 
-    /// Calls `act` with a codec, as soon as one is free.
+    /// Calls `act` with a codec; waits until one is free.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Codec) -> R) -> R {
         let place = self.busy.take();
         // SAFETY: this thread has taken the place.

@@ -6,8 +6,8 @@
 //!                    |- words           the word of a page that is filled with one word
 //!                    \- Store           objects in blocks of one size class (store, blocks, class)
 //! ```
-//! Locks: one per shard of the store. The caller makes no two transfers of one slot at once, so an
-//! entry of the table and its object belong to one thread at a time.
+//! Locks: one per shard of the store. The caller never makes two transfers of one slot at once, so
+//! an entry of the table and its object belong to one thread at a time.
 //!
 //! SIZE limits the memory of the blocks. A device of its own has three times as many slots as
 //! uncompressed pages would fit: programs' memory compresses to about a third if many pages are
@@ -16,8 +16,8 @@
 //! 8 bytes for each slot ever used, and 0.5% of the memory in use.
 //!
 //! A fork needs no preparation, because the mappings are private: the child has table and blocks as
-//! of the fork, and reads the slots that were not being written then. Codecs and locks may have
-//! been in use: the child creates its own codecs, and reading takes no lock.
+//! they were at the fork, and reads only slots that were not being written then. Codecs and locks
+//! may have been in use at the fork: the child creates its own codecs, and reading takes no lock.
 
 mod admission;
 mod blocks;
@@ -188,7 +188,7 @@ impl Device for Zram {
     }
 
     fn vacate(&self) {
-        // Its blocks gave their memory back with the last of their objects.
+        // The blocks gave their memory back when their last objects were freed.
         self.slots.store.quota.get().into_iter().for_each(Quota::put_spare);
     }
 

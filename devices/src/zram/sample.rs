@@ -1,7 +1,7 @@
-//! A sample of the pages that are written to swap. Each is compressed as `zram:` does it, and
-//! decompressed: this tells how much memory `zram:` would take, and how long its reads would last.
+//! A sample of the pages that are written to swap. Each page is compressed as by `zram:` and
+//! decompressed, to measure how much memory `zram:` would take and how long its reads would last.
 //!
-//! Locks: none; the codecs' places are theirs.
+//! Locks: none beside the codecs' places.
 
 use crate::arena::Arena;
 use crate::spec::Algorithm;
@@ -14,21 +14,21 @@ use highwater_units::PAGE_SIZE;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// One of so many pages is taken, which costs 3 us.
+/// One page in this many is sampled, which costs 3 us.
 const EVERY: u64 = 256;
 
 /// The pages of a sample, compressed by lz4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Their number.
+    /// The number of pages.
     pub pages: u64,
     /// The memory that they would take, in bytes.
     pub bytes: u64,
     /// The time that decompressing them took, in nanoseconds.
     pub nanos: u64,
-    /// Those that would take half of a page or less.
+    /// Pages that would take half of a page or less.
     pub small: u64,
-    /// Those of these that would take no memory: filled with one word.
+    /// Those small pages that would take no memory: filled with one word.
     pub filled: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler that has seen nothing.
+    /// A sampler with an empty sample.
     #[expect(clippy::new_without_default, reason = "it takes memory")]
     pub fn new() -> Sampler {
         let codecs = Codecs::new(Algorithm::Lz4, 1);
@@ -53,7 +53,7 @@ impl Sampler {
         Sampler { codecs, written, pages, bytes, nanos, small, filled }
     }
 
-    /// Takes each 256th page of those that are about to be written.
+    /// Samples every 256th page of the pages that are about to be written.
     ///
     /// # Safety
     /// As for [`Device::write`](crate::Device::write).

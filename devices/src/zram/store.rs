@@ -8,11 +8,11 @@
 //! ```
 //! Locks: one per shard, held for some tens of instructions, or for a system call when a block gets
 //! or frees memory. An object's bytes are accessed without it: they belong to the thread that took
-//! the object. Nearby slots have the same shard; threads use distant slots, and so different
-//! shards. A shard without room takes objects from the others.
+//! the object. Nearby slots have the same shard; different threads use distant slots, and therefore
+//! different shards. A shard without room takes objects from the others.
 //!
-//! Objects never move. So a forked child, whose copy is private, reads its slots without locks and
-//! bookkeeping.
+//! Objects never move. So a forked child, which has a private copy, reads its slots without locks
+//! and bookkeeping.
 
 use crate::quota::Quota;
 use crate::sys::{Mapping, io_error};
@@ -28,7 +28,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// would waste the memory of smaller shards.
 const SHARD_BLOCKS_MIN: usize = 256;
 const SHARDS_MAX: usize = 64;
-/// Adjacent slots with the same shard: a cluster of the manager, which one CPU fills.
+/// How many adjacent slots have the same shard: a swap cluster of the manager, which one CPU fills.
 const NEAR_SLOTS: u32 = 512;
 
 /// Memory for objects.
@@ -40,7 +40,8 @@ pub(crate) struct Store {
     shard_blocks: usize,
 }
 
-/// Aligned so that two shards share no cache line, and no pair of lines that is fetched together.
+/// Aligned so that two shards share no cache line, nor a pair of lines that the CPU fetches
+/// together.
 #[repr(align(128))]
 struct Shard {
     blocks: Mutex<Blocks>,
@@ -188,7 +189,7 @@ impl Store {
         self.shards[shard].blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Populates a block that has room: lack of memory is an error here, where a touch would kill
+    /// Populates a block that has room: lack of memory is an error here, whereas a touch would kill
     /// the process.
     fn populate(&self, block: usize) -> Result<(), IoError> {
         let populated = self.memory.populate(block * BLOCK, BLOCK);

@@ -1,4 +1,4 @@
-//! Arguments of C: pointers that may be null, texts.
+//! Arguments that come from C: pointers that may be null, and texts.
 
 use crate::status::Failure;
 use crate::status::highwater_status::{HIGHWATER_ERROR_NULL, HIGHWATER_ERROR_SETTING};

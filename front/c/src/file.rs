@@ -101,7 +101,7 @@ pub unsafe extern "C" fn highwater_sync(
     let sync = || unsafe {
         expect_data(address, "address")?;
         let Part { block, range } = own(memory)?.table.find(address.cast(), size)?;
-        // Alone, so that nothing is pinned in between: a sync waits for pins.
+        // Excludes other calls, so that nothing is pinned in between: a sync waits for pins.
         let mut mapping = block.mapping_alone();
         block.expect_unpinned(range.clone())?;
         Ok(mapping.sync_range(range)?)

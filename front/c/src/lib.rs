@@ -11,7 +11,7 @@
 //! status.rs  codes, and the thread's message       access.rs  null pointers, text
 //! ```
 //! Names are those of the header, which `tests/header.rs` generates from this source. A panic ends
-//! the process at the border: `extern "C"` functions do not unwind.
+//! the process where it would leave the library: `extern "C"` functions do not unwind.
 #![allow(non_camel_case_types, reason = "the names of the C interface")]
 
 mod access;

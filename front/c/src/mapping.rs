@@ -104,7 +104,7 @@ pub unsafe extern "C" fn highwater_resize(
         expect_bytes(size)?;
         let block = memory.table.take(address.cast())?;
         let resized = block.mapping_alone().resize(size);
-        // A file that could not be opened again has no pages.
+        // The mapping of a file that could not be opened again has no pages.
         let now =
             if block.mapping().is_empty() { ptr::null_mut() } else { memory.table.put(block) };
         resized?;
@@ -270,7 +270,7 @@ fn follow(part: &Part, advice: highwater_advice) -> Result<(), Failure> {
         HIGHWATER_ADVICE_WILLNEED => block.mapping().prefetch(range.clone()),
         HIGHWATER_ADVICE_DONTNEED if range.is_empty() => {}
         HIGHWATER_ADVICE_DONTNEED => {
-            // Alone, so that nothing is pinned in between.
+            // Excludes other calls, so that nothing is pinned in between.
             let mut mapping = block.mapping_alone();
             block.expect_unpinned(range.clone())?;
             mapping.discard(range.clone())?;

@@ -15,7 +15,7 @@ pub struct highwater_memory {
     pub(crate) table: Table,
 }
 
-/// The memory of an argument, if it is one of this process.
+/// The memory of an argument, if it was made in this process.
 ///
 /// # Safety
 /// `memory` is null, or open for `'a`.
@@ -25,13 +25,13 @@ pub(crate) unsafe fn own<'a>(
     // SAFETY: as the caller promises.
     let memory = unsafe { shared(memory, "memory") }?;
     match memory.memory.is_inherited() {
-        // Before any lock: one may be held by a thread that stayed in the parent.
+        // Before any lock is taken: a thread that stayed in the parent may have held one.
         true => Err(forked()),
         false => Ok(memory),
     }
 }
 
-/// The refusal of everything that belongs to the parent.
+/// The error for all memory that belongs to the parent.
 pub(crate) fn forked() -> Failure {
     let message = highwater::Error::Forked.to_string();
     Failure::new(HIGHWATER_ERROR_FORKED, message)
@@ -79,8 +79,8 @@ pub unsafe extern "C" fn highwater_close(memory: *mut highwater_memory) -> highw
     if memory.is_null() {
         return HIGHWATER_OK;
     }
-    // SAFETY: the box of `highwater_open`. In a child its table may be in the middle of a change,
-    // so it is left alone.
+    // SAFETY: the box of `highwater_open`. In a forked child its table may be in the middle of a
+    // change, so it is left alone.
     let close = || unsafe {
         if (*memory).memory.is_inherited() {
             return Ok(());

@@ -22,7 +22,7 @@ impl highwater_options {
     /// The settings.
     ///
     /// # Errors
-    /// One was refused when it was set.
+    /// A setting was refused when it was set.
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
         self.refused.clone().map_or(Ok(self.builder.clone()), Err)
     }

@@ -1,7 +1,7 @@
 //! Pins: pages that stay in memory.
 //!
-//! A pin keeps its block, and so the mapping whose pages it holds. The guards of pages are first in
-//! it: they are dropped before what they borrow.
+//! A pin keeps its block, and so the mapping whose pages it holds. The page guards are its first
+//! field, so that they are dropped before the mapping that they borrow.
 
 use crate::access::{expect_data, place};
 use crate::memory::{highwater_memory, own};
@@ -115,8 +115,8 @@ fn guard(mapping: &Mapping, offset: usize, access: highwater_access) -> Result<G
 /// `pin` is NULL, or was made by highwater_pin_range and not unpinned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn highwater_unpin(pin: *mut highwater_pin) {
-    // SAFETY: the box of `highwater_pin_range`. In a child it is left alone: a lock of its block
-    // may be held by a thread that stayed in the parent.
+    // SAFETY: the box of `highwater_pin_range`. In a forked child it is left alone: a thread that
+    // stayed in the parent may have held a lock of its block.
     unsafe {
         if pin.is_null() || (*pin).memory.is_inherited() {
             return;

@@ -126,11 +126,11 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// The code of an outcome; keeps the message of a failure for the thread.
+/// The code of an outcome; stores the message of a failure as the thread's last message.
 pub(crate) fn status_of(outcome: Result<(), Failure>) -> highwater_status {
     let Err(Failure { status, message }) = outcome else { return HIGHWATER_OK };
     let line = message.replace(['\n', '\0'], " ");
-    // In the destructors of a thread that ends there may be no message any more.
+    // While the destructors of an ending thread run, the message may no longer exist.
     let _ = MESSAGE.try_with(|kept| kept.replace(CString::new(line).unwrap_or_default()));
     status
 }

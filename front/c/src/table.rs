@@ -5,7 +5,7 @@
 //!                                                  Held: a Mapping, of memory or of a file
 //! ```
 //! Locking: `rows`, then nothing: it is not held while a page is waited for. `mapping` of a block,
-//! for reading by all calls that may run side by side, then `pinned`.
+//! then `pinned`; calls that may run concurrently take `mapping` for reading.
 
 use crate::status::Failure;
 use crate::status::highwater_status::{
@@ -19,10 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 const PAGE: usize = 4096;
 
-/// The pins of a mapping at a time: fewer than an entry of the page table can count.
+/// The largest number of pins of a mapping: fewer than an entry of the page table can count.
 const PINS_MAX: usize = 4096;
 
-/// A mapping, by the origin of its contents.
+/// A mapping of anonymous memory, or of a file.
 pub(crate) enum Held {
     Memory(Mapping),
     File(FileMapping),
@@ -47,7 +47,7 @@ impl Held {
         }
     }
 
-    /// Sets bytes to zeros; those of files stay.
+    /// Sets bytes to zero; refused for files.
     pub(crate) fn discard(&mut self, range: Range<usize>) -> Result<(), Failure> {
         match self {
             Held::Memory(mapping) => Ok(mapping.discard(range)?),
@@ -58,7 +58,7 @@ impl Held {
         }
     }
 
-    /// Writes the changes of a file; memory has none.
+    /// Writes the changes of a file; does nothing for anonymous memory.
     pub(crate) fn sync_range(&mut self, range: Range<usize>) -> Result<(), Error> {
         match self {
             Held::Memory(_) => Ok(()),
@@ -70,22 +70,22 @@ impl Held {
 /// A mapping, and the ranges of it that are pinned.
 pub(crate) struct Block {
     mapping: RwLock<Held>,
-    /// In bytes from the first one, whole pages.
+    /// In bytes from the start of the mapping, rounded to whole pages.
     pinned: Mutex<Vec<Range<usize>>>,
 }
 
 impl Block {
-    /// The mapping, for calls that may run side by side.
+    /// The mapping, for calls that may run concurrently.
     pub(crate) fn mapping(&self) -> RwLockReadGuard<'_, Held> {
         self.mapping.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The mapping, alone.
+    /// The mapping, for a call that excludes all others.
     pub(crate) fn mapping_alone(&self) -> RwLockWriteGuard<'_, Held> {
         self.mapping.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that pages are pinned.
+    /// Records that pages are pinned.
     pub(crate) fn add_pin(&self, range: Range<usize>) -> Result<(), Failure> {
         let mut pinned = self.pinned();
         if pinned.len() >= PINS_MAX {
@@ -96,7 +96,7 @@ impl Block {
         Ok(())
     }
 
-    /// Notes that they are not any more.
+    /// Records that these pages are no longer pinned.
     pub(crate) fn remove_pin(&self, range: Range<usize>) {
         let (mut pinned, range) = (self.pinned(), whole_pages(range));
         if let Some(place) = pinned.iter().position(|other| *other == range) {
@@ -104,7 +104,7 @@ impl Block {
         }
     }
 
-    /// Refuses a change of pages that are pinned: it would wait for their pins.
+    /// Refuses a change of pages that are pinned: the change would wait until they are unpinned.
     pub(crate) fn expect_unpinned(&self, range: Range<usize>) -> Result<(), Failure> {
         let range = whole_pages(range);
         let overlaps = |other: &Range<usize>| other.start < range.end && range.start < other.end;
@@ -134,7 +134,7 @@ struct Row {
 /// A part of a mapping.
 pub(crate) struct Part {
     pub(crate) block: Arc<Block>,
-    /// In bytes from the first one of the mapping.
+    /// In bytes from the start of the mapping.
     pub(crate) range: Range<usize>,
 }
 
@@ -151,7 +151,7 @@ impl Table {
         self.put(Arc::new(Block { mapping: RwLock::new(held), pinned }))
     }
 
-    /// Adds a block that was taken.
+    /// Adds a block that [`Table::take`] has returned.
     pub(crate) fn put(&self, block: Arc<Block>) -> *mut u8 {
         let (address, len) = {
             let mapping = block.mapping();
@@ -162,7 +162,7 @@ impl Table {
         address
     }
 
-    /// Takes the mapping that begins at an address, if nothing of it is pinned.
+    /// Takes the mapping that begins at an address out of the table, if no part of it is pinned.
     pub(crate) fn take(&self, address: *const u8) -> Result<Arc<Block>, Failure> {
         let mut rows = self.rows_alone();
         let row = rows.get(&address.addr()).ok_or_else(|| {
@@ -204,7 +204,7 @@ impl Table {
         }
     }
 
-    /// Refuses to go on while something is pinned.
+    /// Refuses if anything is pinned.
     pub(crate) fn expect_unpinned(&self) -> Result<(), Failure> {
         self.rows().values().try_for_each(|row| row.block.expect_unpinned(0..row.len))
     }

@@ -1,17 +1,17 @@
 //! The running program, seen from its parent.
 //!
 //! ```text
-//! Running --- thread "wait": wait4 ---------------> Ended       others' orphans: reaped
-//!         \-- thread "signals": SIGTERM ----------> program, and what it has started
+//! Running --- thread "wait": wait4 ---------------> Ended       orphans of the run: reaped
+//!         \-- thread "signals": SIGTERM ----------> program and its descendants
 //!                               SIGHUP, SIGUSR ---> program
 //!                      SIGINT, SIGQUIT, if sent --> program
 //! ```
-//! Signals of the keyboard reach the program from the terminal, and this process survives them, to
-//! print the summary; those that a process has sent to this one are passed on. A process that
-//! signals the whole group is heard twice. SIGTERM is meant to end the whole job, as from a
-//! terminal's job control or timeout(1): it is sent once to every process of the run in this
-//! process group. The program stays in that group, so that keyboard and job control work. Other
-//! signals are messages for the program and are passed on to it alone.
+//! Keyboard signals reach the program from the terminal. This process survives them, in order to
+//! print the summary, and passes them on only if a process sent them. If a process signals the
+//! whole group, the program gets the signal twice. SIGTERM is meant to end the whole job, for
+//! example when job control or timeout(1) sends it: it is sent once to every process of the run in
+//! this process group. The program stays in that group, so that keyboard and job control work.
+//! Other signals are messages for the program and are passed on to it alone.
 //!
 //! SIGKILL of this process kills the program (PR_SET_PDEATHSIG), as it would without Highwater.
 //!
@@ -40,17 +40,17 @@ use std::time::{Duration, Instant};
 
 /// Signals that are meant for the program.
 const FORWARDED: [i32; 4] = [SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
-/// Signals of the keyboard, which the program gets from the terminal, too.
+/// Keyboard signals, which the program gets from the terminal, too.
 const KEYBOARD: [i32; 2] = [SIGINT, SIGQUIT];
 
 /// How often the remaining processes of a run are checked.
 const REST_PERIOD: Duration = Duration::from_millis(2);
 
-/// The parent of processes of the run whose own parent has ended.
+/// Which process becomes the parent of orphans: processes of the run whose own parent has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Orphans {
-    /// This process: signals reach them, and they are reaped. This process has no other children
-    /// then.
+    /// This process, which passes signals to orphans and reaps them. It must have no other
+    /// children.
     Adopt,
     /// Another process.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests have children of their own"))]
@@ -117,7 +117,7 @@ impl Running {
         self.pid.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// How the program ended, if it ends within `patience`.
+    /// How the program ended; `None` if it does not end within `patience`.
     pub(crate) fn wait(&self, patience: Duration) -> Option<io::Result<Ended>> {
         match self.ended.recv_timeout(patience) {
             Ok(ended) => Some(ended),
@@ -133,9 +133,10 @@ impl Drop for Running {
     }
 }
 
-/// Keyboard signals that a process has sent to this one, and not the terminal to all.
+/// Keyboard signals that a process has sent to this one, as opposed to signals that the terminal
+/// sends to the whole group.
 struct Sent {
-    /// A bit each, set before the signal arrives at [`forward`].
+    /// One bit for each signal, set before the signal arrives at [`forward`].
     signals: Arc<AtomicU32>,
     actions: Vec<SigId>,
 }
@@ -146,7 +147,7 @@ impl Sent {
         let note = |signal: &i32| {
             let (signals, bit) = (signals.clone(), 1 << signal);
             let action = move |info: &libc::siginfo_t| {
-                // The kernel's own are positive.
+                // Signals that the kernel itself sends have a positive code.
                 if info.si_code <= 0 {
                     signals.fetch_or(bit, Relaxed);
                 }
@@ -190,7 +191,7 @@ fn forward(mut signals: Signals, sent: &AtomicU32, pid: Pid, program: &OwnedFd) 
     let is_for_program = |signal: &i32| FORWARDED.contains(signal) || was_sent(*signal);
     for signal in signals.forever().filter(is_for_program) {
         if let Some(signal) = Signal::from_named_raw(signal) {
-            // Before the program gets it, and starts a process to clean up.
+            // Before the program gets the signal: it may then start a process that cleans up.
             let family = (signal == Signal::TERM).then(Family::now);
             // Fails only if the program has ended.
             let _ = pidfd_send_signal(program, signal);
@@ -199,9 +200,9 @@ fn forward(mut signals: Signals, sent: &AtomicU32, pid: Pid, program: &OwnedFd) 
     }
 }
 
-/// Kills the program of a command when the thread that starts it ends. Children cannot be waited
-/// for while SIGCHLD is ignored, so this process does not ignore it; the program gets the earlier
-/// setting.
+/// Arranges that the program of a command is killed when the thread that starts it ends. Children
+/// cannot be waited for while SIGCHLD is ignored: this process stops ignoring it, and the program
+/// gets the earlier setting.
 fn prepare(command: &mut Command) {
     let (parent, ignored) = (getpid(), is_ignored(libc::SIGCHLD));
     if ignored {
@@ -254,8 +255,8 @@ pub(crate) fn wait_for_rest(patience: Duration) -> Family {
             Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
             Ok(None) if start.elapsed() < patience => thread::sleep(REST_PERIOD),
             Ok(None) => return Family::now(),
-            // All descendants of the program are children of this process by now, or descend from
-            // one.
+            // No child is left, so no descendant of the program is: by now each of them is a child
+            // of this process, or descends from one.
             Err(_) => return Family::none(),
         }
     }

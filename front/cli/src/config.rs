@@ -6,11 +6,11 @@
 //! command line:        --memory 256M           /     as arguments
 //! ```
 //! The command line wins over the environment, which wins over the file. Keys are the names of the
-//! long options, whatever these are: an option of `Run` needs nothing here. Each setting is parsed
-//! alone first, so that a refusal can name the file and the key.
+//! long options, read from the definition of `Run`: a new option needs no code here. Each setting
+//! is first parsed alone, so that a refusal can name the file and the key.
 //!
-//! A run hands its settings to its program in the same variables. Inside of a run they are not the
-//! user's, so a run in a run does not heed them.
+//! A run passes its settings to its program in the same variables. Inside a run they were not set
+//! by the user, so a nested run ignores them.
 
 use crate::options::Given;
 use crate::report_file::Format;
@@ -28,7 +28,7 @@ use toml::{Table, Value};
 const CONFIG: &str = "config";
 /// Prefix of variables.
 const PREFIX: &str = "HIGHWATER_";
-/// Variables that are not of options.
+/// Variables that do not set an option.
 const OTHERS: [&str; 7] = [
     "HIGHWATER_PRELOAD",
     "HIGHWATER_REDIS_USER",
@@ -38,12 +38,12 @@ const OTHERS: [&str; 7] = [
     "HIGHWATER_TLS_CERT",
     "HIGHWATER_TLS_KEY",
 ];
-/// Between the values of an option that may be repeated, in a variable.
+/// Separates the values of an option that may be repeated, in a variable.
 const SEPARATOR: char = ';';
 
-/// How alike a name is to that of a setting which was meant, of 1.
+/// Least similarity, from 0 to 1, of an unknown name to the setting that was probably meant.
 const ALIKE: f64 = 0.9;
-/// The shortest abbreviation of a setting.
+/// Least length of a name that counts as an abbreviation of a setting.
 const ABBREVIATION_MIN: usize = 3;
 
 /// The environment: variables and their values.
@@ -58,7 +58,7 @@ struct Setting {
     values: Vec<String>,
 }
 
-/// The arguments for the options of `run` that `given`, its command line, does not have.
+/// Arguments for the options of `run` that its command line, `given`, does not have.
 ///
 /// # Errors
 /// A file that cannot be read, an unknown key, a misspelled variable, a bad value.
@@ -70,7 +70,7 @@ pub(crate) fn arguments(
     if environment.contains_key(OsStr::new(RUN_DIR)) {
         environment.clear();
     }
-    // An empty variable counts as none, as elsewhere.
+    // An empty variable counts as unset, as elsewhere.
     environment.retain(|_, value| !value.is_empty());
     environment.keys().try_for_each(|name| check_name(run, name))?;
     let by_variable = || environment.get(OsStr::new(&variable_of(CONFIG))).map(PathBuf::from);
@@ -92,7 +92,8 @@ pub(crate) fn arguments(
     Ok(arguments)
 }
 
-/// Whether what comes first has decided a setting: by its key, or by the other kind of budget.
+/// Whether a source of higher precedence has decided a setting already: by its key, or by the other
+/// kind of budget.
 fn is_settled(known: &BTreeSet<String>, key: &str) -> bool {
     let other = match key {
         "memory" => "paged",
@@ -132,8 +133,8 @@ fn variable_of(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('-', "_").to_uppercase())
 }
 
-/// Refuses a variable whose name is nearly that of a setting. Others are somebody else's: in a
-/// Kubernetes cluster a service named highwater sets HIGHWATER_PORT in every container.
+/// Refuses a variable whose name is nearly that of a setting. Other names may have another purpose:
+/// in a Kubernetes cluster a service named highwater sets HIGHWATER_PORT in every container.
 fn check_name(run: &Command, name: &OsStr) -> Result<(), Refusal> {
     let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { return Ok(()) };
     let known = || keys(run).chain([CONFIG.to_owned()]).map(|key| variable_of(&key));
@@ -196,8 +197,8 @@ fn of_file(run: &Command, path: &Path) -> Result<Vec<Setting>, Refusal> {
     table.iter().map(setting).collect()
 }
 
-/// A value as one writes it on the command line: several for an option that may be repeated. An
-/// error is the kind of a value that has no such form.
+/// A value as it is written on the command line: several texts for an option that may be repeated.
+/// The error names the kind of a value that cannot be written there.
 fn texts(value: &Value, action: Option<&ArgAction>) -> Result<Vec<String>, &'static str> {
     match (value, action) {
         (Value::String(text), _) => Ok(vec![text.clone()]),
@@ -249,7 +250,7 @@ impl Setting {
         }
     }
 
-    /// Refuses values that the run would refuse without their origin.
+    /// Refuses values that the run would refuse later without naming their origin.
     fn check(&self) -> Result<(), Refusal> {
         let value = self.values.last().map(String::as_str);
         let none = Given::default();
@@ -283,7 +284,7 @@ mod tests {
         cli.find_subcommand("run").expect("a subcommand").clone()
     }
 
-    /// The arguments that are added to `given`, in an environment, with a file.
+    /// The arguments that an environment and a file add to `given`.
     fn added(given: &[&str], environment: &[(&str, &str)], file: &str) -> Result<String, Refusal> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run.toml");

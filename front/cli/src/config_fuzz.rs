@@ -63,7 +63,7 @@ fn check(file: &str, environment: Environment) {
         Ok(added) => {
             let all = ["run".into()].into_iter().chain(added).chain(["--".into(), "true".into()]);
             let parsed = run.try_get_matches_from(all);
-            // Two settings may exclude each other, which the command line says.
+            // Two settings may exclude each other: parsing the command line then fails.
             let kind = parsed.err().map(|error| error.kind());
             let excluded = Some(clap::error::ErrorKind::ArgumentConflict);
             assert!(kind.is_none() || kind == excluded, "{described}: {kind:?}");
@@ -76,7 +76,7 @@ fn check(file: &str, environment: Environment) {
 }
 
 proptest! {
-    // A failure prints file and variables, which become a test of config.rs.
+    // A failure prints file and variables, from which a test of config.rs is made.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) struct Facts {
     pub(crate) runtime: Runtime,
 }
 
-/// The code by which a program sets its signal handlers.
+/// The code with which a program installs its signal handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
     /// Functions of the C library.
@@ -59,8 +59,8 @@ pub(crate) enum Verdict {
     Sanitized(&'static str),
 }
 
-/// Decides. Of a static program for another machine the machine is reported: that must change
-/// first.
+/// Decides. For a static program for another machine, the machine is reported, because it has to
+/// change first.
 pub(crate) fn judge(facts: &Facts) -> Verdict {
     match &facts.interpreter {
         _ if facts.class == Class::Bits32 => Verdict::ThirtyTwoBit,

@@ -4,7 +4,7 @@
 //! highwater (subreaper) -- program -- children --- ...
 //!                      |- a child whose parent has ended
 //!                      \- helper of the library        not a member: it ends with its program
-//!           run in a run -- ...                        a member; its own family is its own
+//!           nested run -- ...                          a member; its descendants are not
 //! ```
 //! A process that is forked while /proc is read may be missed, as the kernel's kill of a process
 //! group may miss a process that joins it. Locking: none.
@@ -47,7 +47,7 @@ impl Family {
         Family(Vec::new())
     }
 
-    /// The process numbers of those that started at least `age` ago.
+    /// The pids of the members that started at least `age` ago.
     pub(crate) fn older_than(&self, age: Duration) -> impl Iterator<Item = i32> {
         let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
         let ticks = now.saturating_sub(age).as_secs_f64() * clock_ticks_per_second() as f64;
@@ -91,7 +91,7 @@ impl Member {
         Some(Member { pid, name, group: stat.pgrp, start: stat.starttime })
     }
 
-    /// Signals the process, and no later one with the same number.
+    /// Signals this process, never a later one with the same pid.
     fn signal(&self, signal: Signal) {
         let Ok(process) = pidfd_open(self.pid, PidfdFlags::empty()) else { return };
         let now = procfs::process::Process::new(self.pid.as_raw_nonzero().get());
@@ -109,8 +109,8 @@ fn stats() -> Vec<Stat> {
     processes.filter_map(|process| process.stat().ok()).collect()
 }
 
-/// The living descendants of a process, by depth and number, without helpers. A nested `highwater`
-/// keeps its own descendants.
+/// The living descendants of a process, by depth and pid, without helpers and without the
+/// descendants of a nested `highwater`.
 fn descendants(stats: &[Stat], root: i32, is_helper: impl Fn(&Stat) -> bool) -> Vec<Member> {
     let (mut found, mut at) = (Vec::<&Stat>::new(), 0);
     let children = |of: i32| stats.iter().filter(move |stat| stat.ppid == of && stat.pid != of);

@@ -36,14 +36,14 @@ impl FromStr for Wish {
 /// The userfaultfds that this system permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permitted {
-    /// A userfaultfd for all faults, the kernel's too.
+    /// A userfaultfd for all faults, including those of the kernel.
     pub(crate) all: bool,
     /// A userfaultfd for faults of user mode.
     pub(crate) user_mode: bool,
 }
 
 impl Permitted {
-    /// How system calls reach paged memory if the user leaves it open.
+    /// How system calls reach paged memory if the user has not chosen.
     fn system_calls(self) -> SystemCalls {
         if self.user_mode && !self.all { SystemCalls::Copies } else { SystemCalls::Faults }
     }
@@ -52,10 +52,11 @@ impl Permitted {
 /// Whether system calls can get copies on this kind of machine.
 const HAS_COPIES: bool = cfg!(target_arch = "x86_64");
 
-/// Decides how faults are served, where the user leaves it open.
+/// Decides how faults are served and how system calls reach paged memory, where the user has not
+/// chosen.
 ///
 /// # Errors
-/// The two wishes exclude each other.
+/// The two choices of the user exclude each other.
 pub(crate) fn decide(
     faults: Wish,
     system_calls: Option<SystemCalls>,

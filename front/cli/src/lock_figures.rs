@@ -1,5 +1,5 @@
-//! What the managers' locks cost in a run: the part `locks` of the report. Sums over processes; the
-//! figures are sampled: one acquisition in 31 is counted and timed, and stands for 31.
+//! The costs of the managers' locks in a run: the part `locks` of the report. The figures are sums
+//! over processes, and are sampled: one acquisition in 31 is counted and timed, and stands for 31.
 
 use highwater_session::Parts;
 use serde::Serialize;

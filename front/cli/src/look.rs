@@ -1,4 +1,5 @@
-//! The processes of a run at one time: memory of those that live, and events of all.
+//! A look: the state of a run at one time, that is the memory of the living processes and the
+//! events of all processes.
 //!
 //! Locks: none.
 
@@ -10,18 +11,19 @@ use highwater_units::Bytes;
 /// The processes of a run at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
-    /// Events of all processes, those included that have ended.
+    /// Events of all processes, including those that have ended.
     pub(crate) all: Snapshot,
     /// The processes that run, by pid.
     pub(crate) living: Vec<Process>,
-    /// Of all processes together, or of each.
+    /// The budget of all processes together, or of each.
     pub(crate) budget: Bytes,
     /// Memory that counts towards the budget and cannot be paged.
     pub(crate) unpaged: Bytes,
 }
 
 impl Look {
-    /// Where `published` are the files of a run, and `ended` sums over those that were removed.
+    /// The look at a run whose processes have `published` their figures. `ended`: sums over the
+    /// processes whose files were removed.
     pub(crate) fn of(ended: &Snapshot, published: Vec<(u32, Published)>, limit: Limit) -> Look {
         let mut all = ended.clone();
         published.iter().for_each(|(_, process)| all.merge(&process.snapshot));
@@ -44,16 +46,16 @@ impl Look {
     }
 }
 
-/// The budget now, and what cannot be paged of it.
+/// The budget now, and the memory counted towards it that cannot be paged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     pub(crate) budget: Bytes,
     pub(crate) unpaged: Bytes,
 }
 
-/// The figures of a process that was killed while it wrote them cannot be read. A counter that
-/// falls would be taken for one that began anew, so that all of it counts again: the sums of the
-/// look before stay.
+/// Keeps the sums of the look before if the new ones are lower: a process that was killed while it
+/// wrote its figures is missing in them. A counter that falls would be taken for one that restarted
+/// at 0, and all of its events would count again.
 pub(crate) fn keep_from_falling(look: &mut Look, before: &mut Snapshot) {
     if look.all.get(Counter::PgFault) < before.get(Counter::PgFault) {
         look.all.clone_from(before);

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! facts (probe, /proc, /sys) ---> Item { name, status, found, change }
-//! requirements(): those without which nothing runs     `run` refuses by the first that fails
-//! advice():       the others                           `doctor` prints both
+//! requirements(): items without which nothing runs     `run` refuses with the first that fails
+//! advice():       all other items                      `doctor` prints both
 //! ```
 
 use crate::Refusal;
@@ -17,7 +17,7 @@ use procfs::sys::kernel::Version;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
-/// The kernel's default. Arena and program share this number of mappings.
+/// The kernel's default for vm.max_map_count, a limit that arena and program share.
 const MAPS_MIN: u64 = 65_530;
 
 /// The verdict on an item.
@@ -197,7 +197,6 @@ fn page_move(granted: Userfaultfd, mapping: Mapping) -> Item {
         (true, _) => Item::ok(NAME, "UFFDIO_MOVE: pages that direct I/O uses stay in memory"),
         (false, Mapping::Move) => Item::fail(NAME, "no UFFDIO_MOVE in this kernel", CHANGE),
         (false, _) => {
-            // A limit that is not visible there cannot be checked: the user must know it.
             let copied = "no UFFDIO_MOVE: no direct I/O into paged buffers";
             Item::warn(NAME, copied, CHANGE)
         }
@@ -265,8 +264,8 @@ fn overcommit(mode: &str) -> Item {
     }
 }
 
-/// A limit that counts the range of paged memory. Each process raises its soft limit by that, where
-/// the hard one permits it.
+/// The item of a limit that counts the whole range of paged memory. Each process raises its soft
+/// limit by the size of this range, where the hard limit permits it.
 fn addresses(name: &'static str, flag: &str, soft: Option<u64>, hard: Option<u64>) -> Item {
     let Some(soft) = soft else { return Item::ok(name, "no limit") };
     let may_rise = hard.is_none_or(|hard| hard.saturating_sub(soft) >= RANGE_AND_OWN);
@@ -330,7 +329,8 @@ mod tests {
         assert!(refusal.what().contains("kernel-mode"));
     }
 
-    /// Copies need faults of user mode alone and MADV_POPULATE_READ, which these lack.
+    /// Copies need faults of user mode alone and MADV_POPULATE_READ, which kernels before 5.14 do
+    /// not have together.
     #[test]
     fn kernels_before_5_14_are_not_told_to_use_copies() {
         for denied in [Denied::UserModeUnknown, Denied::Unprivileged] {

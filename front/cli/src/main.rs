@@ -55,7 +55,7 @@ use highwater_command::Refusal;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// A program that runs, and what another terminal can do meanwhile, for `--help`.
+/// Examples for `--help`: running a program, and commands for another terminal meanwhile.
 const EXAMPLES: &str = "\
 Examples:
   highwater run --memory 256M -- python3 job.py    # in 256 MiB
@@ -112,7 +112,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Each is `highwater`, its arguments, and perhaps a remark.
+    /// Each example is `highwater`, its arguments, and possibly a remark.
     #[test]
     fn the_examples_of_the_help_are_right() {
         let mut cli = Cli::command();

@@ -1,12 +1,13 @@
-//! What malloc held in a run: the part `malloc` of the report.
+//! The memory that malloc held in a run: the part `malloc` of the report.
 //!
 //! ```text
 //! MallocFigures -- at_most, at_end: Held          all sizes together
 //!               \- classes: [ClassFigures]        a size each: at_most, at_end: ClassHeld; events
 //! ```
-//! Sums over processes. `at_end` is what a process published last: at its end if it exited by
-//! itself (exit, _exit), so that its `active_objs` were never freed; otherwise up to 100 ms before
-//! its end, or longer with millions of objects.
+//! The figures are sums over processes. `at_end` is the state that a process published last. If the
+//! process exited by itself (exit, _exit), this is the state at its end, and its `active_objs` were
+//! never freed; otherwise it is the state up to 100 ms before its end, or longer with millions of
+//! objects.
 
 use highwater_mm::slab::{CacheReport, Event};
 use highwater_session::{MallocReport, MallocStats};
@@ -81,7 +82,7 @@ pub(crate) struct ClassHeld {
 }
 
 impl MallocFigures {
-    /// Of a process, or of the sum over several.
+    /// The figures of one process, or of the sum over several.
     pub(crate) fn of(MallocStats { now, at_most }: &MallocStats) -> MallocFigures {
         let of_size = |size| at_most.caches.iter().find(|cache| cache.size == size);
         let used = now.caches.iter().filter(|cache| cache.count(Event::AllocSlab) > 0);

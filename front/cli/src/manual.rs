@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where shells look below share, and the name of their file.
+/// The file of completions that each shell reads, below share.
 const SHELLS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions/highwater"),
     (Shell::Zsh, "zsh/site-functions/_highwater"),
@@ -44,8 +44,7 @@ fn write(share: &Path, definition: Command) -> io::Result<()> {
     write_man_pages(share, definition)
 }
 
-/// An option whose value's name lists all words that it takes, such as `on|off`, with these words
-/// to choose from.
+/// Adds the possible values to an option whose value name lists them all, such as `on|off`.
 fn with_choices(option: Arg) -> Arg {
     let name = option.get_value_names().and_then(|names| names.first());
     let words: Vec<String> =
@@ -95,7 +94,7 @@ mod tests {
         assert!(refusal.what().starts_with("cannot write below '/proc/none': "), "{refusal}");
     }
 
-    /// What a shell offers behind `words`.
+    /// The completions that a shell offers after `words`.
     #[track_caller]
     fn assert_completes(words: &[&str], expected: &str) {
         let share = written();

@@ -37,7 +37,8 @@ impl Memory {
         self.shared.map_or(self.alone, |shared| shared.limit)
     }
 
-    /// The most that compressed pages may ever take of it, half; `None`: they would come on top.
+    /// The most memory that compressed pages may ever take of the budget: half of the highest
+    /// budget. `None`: compressed pages do not count towards the budget.
     pub(crate) fn compressed_most(&self) -> Option<Bytes> {
         let counts = |shared: &Shared| shared.scope == Scope::Everything;
         self.shared.filter(counts).map(|shared| Bytes::of_pages(shared.limit_max.pages() / 2))
@@ -47,7 +48,7 @@ impl Memory {
 /// Memory that all processes of a run share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shared {
-    /// The memory that the budget is for.
+    /// The memory that counts towards the budget.
     pub(crate) scope: Scope,
     /// The budget.
     pub(crate) limit: Bytes,
@@ -57,8 +58,8 @@ pub(crate) struct Shared {
     pub(crate) each_max: Bytes,
 }
 
-/// The budget of a run, if this machine has as much memory. Without options, half of what is
-/// available.
+/// The memory of a run, if this machine has as much. Without options, the budget is half of the
+/// available memory.
 pub(crate) fn memory(given: Given<'_>) -> Result<Memory, Refusal> {
     let unknown = |what| Refusal::new(what, "mount /proc");
     let exists = host_memory().map_err(unknown)?;
@@ -105,8 +106,8 @@ pub(crate) fn size_of(option: &str, text: &str) -> Result<Bytes, Refusal> {
     })
 }
 
-/// A budget in whole pages, if it is large enough and the machine has as much. `option`: what to
-/// write before the size, such as `--memory ` or `memory=`.
+/// A budget in whole pages, if it is large enough and the machine has as much memory. `option`: the
+/// text before the size in a refusal, such as `--memory ` or `memory=`.
 pub(crate) fn within(option: &str, budget: Bytes, exists: Bytes) -> Result<Bytes, Refusal> {
     if budget < BUDGET_MIN {
         let what = format!("a budget of {budget} is too small");
@@ -116,7 +117,8 @@ pub(crate) fn within(option: &str, budget: Bytes, exists: Bytes) -> Result<Bytes
         let what = format!(
             "a budget of {budget} is more than this machine, or its container, has: {exists}"
         );
-        // Page tables, the page cache and other processes need memory, too, and are not counted.
+        // Page tables, the page cache and other processes need memory, too, and do not count
+        // towards the budget.
         let most = Bytes(((exists.0 / 10 * 9) >> 20) << 20);
         return Err(Refusal::new(what, format!("give {option}{} or less", Exact(most))));
     }

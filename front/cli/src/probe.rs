@@ -33,9 +33,10 @@ pub(crate) enum Way {
 /// Whose faults a descriptor serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Faults {
-    /// The kernel's, too: as root, with vm.unprivileged_userfaultfd=1, or by the device.
+    /// All faults, including those of the kernel: as root, with vm.unprivileged_userfaultfd=1, or
+    /// by the device.
     All,
-    /// Those of user mode only (Linux 5.11).
+    /// Faults of user mode only (Linux 5.11).
     UserMode,
 }
 
@@ -73,21 +74,22 @@ impl Userfaultfd {
         Userfaultfd { way: Way::Device, faults: Faults::All, features }
     }
 
-    /// With the features of a descriptor.
+    /// Reads the features of a descriptor.
     fn of(way: Way, faults: Faults, fd: &OwnedFd) -> Result<Userfaultfd, Denied> {
         let features = features(fd).map_err(|error| Denied::Error(number(&error)))?;
         Ok(Userfaultfd { way, faults, features })
     }
 }
 
-/// Why none is available.
+/// Why no userfaultfd is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// The kernel was built without it.
     NotInKernel,
     /// This user may only serve user-mode faults.
     UserModeOnly,
-    /// This user may serve none, or those of user mode, which are not enough before 5.14.
+    /// This user may serve no faults, or only those of user mode, which are not enough before Linux
+    /// 5.14.
     Unprivileged,
     /// Faults of user mode alone are not enough for copies: the kernel is older than 5.14.
     UserModeUnknown,
@@ -97,8 +99,9 @@ pub(crate) enum Denied {
     Error(i32),
 }
 
-/// A userfaultfd for faults of user mode, where system calls can get copies, which it is for. The
-/// kernel gives it to everybody, but a filter may refuse the call, where the device may be allowed.
+/// A userfaultfd for faults of user mode. It is of use only where system calls can get copies. The
+/// kernel permits the system call to every user; if a filter refuses it, the device may still be
+/// allowed.
 pub(crate) fn userfaultfd_of_user_mode() -> Result<Userfaultfd, Denied> {
     if !can_populate() {
         return Err(Denied::UserModeUnknown);
@@ -120,8 +123,8 @@ pub(crate) fn userfaultfd_of_user_mode() -> Result<Userfaultfd, Denied> {
     }
 }
 
-/// Whether the kernel tells which memory may be accessed (MADV_POPULATE_READ, Linux 5.14), which is
-/// asked before a copy is made.
+/// Whether the kernel has MADV_POPULATE_READ (Linux 5.14). It shows, before a copy is made, whether
+/// the memory may be accessed.
 fn can_populate() -> bool {
     // SAFETY: the advice is checked, and concerns no page.
     unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_READ) == 0 }
@@ -139,7 +142,7 @@ pub(crate) fn userfaultfd() -> Result<Userfaultfd, Denied> {
     }
 }
 
-/// Finds out why the system call was refused, by another call.
+/// Finds out by another call why the system call was refused.
 fn denied(error: &io::Error) -> Denied {
     match number(error) {
         libc::ENOSYS => missing(),
@@ -153,12 +156,12 @@ fn denied(error: &io::Error) -> Denied {
     }
 }
 
-/// Why the kernel says that it does not know the call: a filter may say so, too.
+/// Why the system call failed with ENOSYS: the kernel lacks it, or a filter returns this error.
 fn missing() -> Denied {
     if is_filtered() { Denied::Filtered } else { Denied::NotInKernel }
 }
 
-/// Whether a filter judges the system calls of this process.
+/// Whether a seccomp filter checks the system calls of this process.
 fn is_filtered() -> bool {
     let status = procfs::process::Process::myself().and_then(|own| own.status());
     status.is_ok_and(|status| status.seccomp == Some(SECCOMP_MODE_FILTER))

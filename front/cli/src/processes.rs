@@ -1,11 +1,11 @@
-//! The processes of a run, told apart: the part `by_process` of the report, and its table.
+//! The figures of each process of a run: the part `by_process` of the report, and its table.
 //!
 //! ```text
 //! Published, per image of a process --- add ---> Processes --- by_process ---> ByProcess -- JSON
 //!                                                                                        \- table
 //! ```
-//! A run may have many thousands of processes. Those with the largest peaks are kept; the others
-//! are in the sums alone. Locks: none.
+//! A run may have many thousands of processes. The processes with the largest peaks are kept; the
+//! others count in the sums only. Locks: none.
 
 use highwater_command::{count, counted};
 use highwater_mm::stats::{Counter, Snapshot};
@@ -20,7 +20,7 @@ const LISTED_MAX: usize = 1000;
 /// Most processes that the table shows.
 const SHOWN_MAX: usize = 8;
 
-/// Width of the summary's first column, with which the table is aligned.
+/// Width of the first column of the summary, to which the table is aligned.
 const FIRST_WIDTH: usize = 18;
 
 /// The processes of a run, while it goes on.
@@ -94,7 +94,8 @@ impl Events {
 }
 
 impl Processes {
-    /// Adds an image of a served process. Images of a pid come by age.
+    /// Adds an image of a served process. Images of a pid are added in order of age, the oldest
+    /// first.
     pub(crate) fn add(&mut self, pid: u32, published: &Published) {
         let Published { name, snapshot, .. } = published;
         let process = self.0.entry(pid).or_default();
@@ -110,7 +111,7 @@ impl Processes {
         }
     }
 
-    /// The figures of the report, where `served` processes came to the sums in `all`.
+    /// The figures of the report. `all`: sums over the `served` processes.
     pub(crate) fn by_process(&self, all: &Snapshot, served: usize) -> ByProcess {
         let mut listed = largest_first(self.0.values().cloned().collect());
         listed.truncate(LISTED_MAX);
@@ -123,7 +124,8 @@ impl Processes {
     }
 }
 
-/// By peak; of processes that all filled their budget, those that waited for swap more often first.
+/// Sorted by peak. Processes that all filled their budget have equal peaks: of these, the ones that
+/// waited for swap more often come first.
 fn largest_first(mut processes: Vec<ProcessFigures>) -> Vec<ProcessFigures> {
     processes.sort_by_key(|process| {
         (Reverse((process.peak_paged_bytes, process.events.faults_major)), process.pid)

@@ -126,7 +126,7 @@ fn kind(head: &[u8]) -> Kind {
     }
 }
 
-/// Checks that a program leaves the signals alone by which faults and system calls come.
+/// Checks that a program does not handle the signals that deliver its faults and system calls.
 pub(crate) fn check_signals(
     path: &Path,
     runtime: Runtime,

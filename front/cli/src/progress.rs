@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Interval between updates.
 pub(crate) const PERIOD: Duration = Duration::from_millis(250);
-/// Interval between lines that cannot be updated in place.
+/// Interval between lines where they cannot be updated in place.
 const LINE_PERIOD: Duration = Duration::from_secs(2);
 
 /// How progress is shown.
@@ -33,7 +33,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Of a run that begins.
+    /// The progress of a run that begins.
     pub(crate) fn start(mode: Mode) -> Progress {
         let now = Instant::now();
         let bar = match mode {
@@ -85,11 +85,11 @@ impl Progress {
 
 /// The figures of the line.
 struct Gauges {
-    /// Over all processes, ended ones included.
+    /// Faults of all processes, including those that have ended.
     faults: u64,
     swapped_in: Bytes,
     swapped_out: Bytes,
-    /// Of running processes.
+    /// Memory of the running processes.
     resident: Bytes,
 }
 

@@ -1,7 +1,7 @@
 //! The figures of a run, from which the summary is made, and the JSON of `--report`.
 //!
-//! Names of fields do not change. Names contain units; counters under `vmstat` are the manager's,
-//! summed over processes.
+//! The names of fields do not change, and contain their units. Counters under `vmstat` are those of
+//! the manager, summed over processes.
 
 use crate::child::Ended;
 use crate::lock_figures::LockFigures;
@@ -377,7 +377,7 @@ impl PeakResident {
         let part = |counter| largest.map_or(0, |(_, process)| process.get(counter));
         PeakResident {
             pid: largest.map(|(pid, _)| *pid),
-            // The kernel's figure is later than the program's own.
+            // The kernel's figure is more recent than the one that the program published.
             bytes: match largest {
                 Some((pid, process)) if *pid != observed.pid => peak(process),
                 Some((_, process)) => peak(process).max(observed.ended.max_rss),

@@ -16,7 +16,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// By the extension of a path.
+    /// The format that the extension of a path selects.
     pub(crate) fn of(path: &Path) -> Result<Format, Refusal> {
         let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
         match extension.to_str() {
@@ -62,7 +62,7 @@ impl ReportFile {
     /// Writes the report.
     ///
     /// # Errors
-    /// The file cannot be written, and has a part of the report.
+    /// The file cannot be written; it then contains a part of the report.
     pub(crate) fn write(&self, report: &Report) -> io::Result<()> {
         (&self.file).write_all(self.format.text(report)?.as_bytes())
     }

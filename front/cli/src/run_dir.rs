@@ -9,13 +9,15 @@
 //!     budget                   memory that its processes share
 //! ```
 //! A run of root may execute programs as other users. Their processes share its budget, too: they
-//! find the directory by its name, which is in their environment, and other users cannot list.
+//! find the directory by its name, which is in their environment. Other users do not know the name,
+//! because they cannot list the directory that contains it.
 //!
-//! `owner` is written and locked before it gets its name: a reader that finds it locked finds all
-//! of it. A run that was killed by SIGKILL cannot clean up: its last process does
-//! (`highwater_session::leave_run_dir`). If that was killed, too, the next run does: each first
-//! removes directories of the same user with an unlocked `owner` that no process uses. Only files
-//! with the names above are removed; a directory with any other file stays.
+//! `owner` is written and locked before it gets its name: a reader that finds it locked finds it
+//! complete. A run that was killed by SIGKILL cannot clean up, so its last process does
+//! (`highwater_session::leave_run_dir`). If that process was killed, too, the next run cleans up:
+//! every run first removes directories of the same user that have an unlocked `owner` and that no
+//! process uses. Only files with the names above are removed; a directory with any other file
+//! stays.
 
 use crate::Refusal;
 use highwater_session::{
@@ -33,13 +35,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Free space with which a place is preferred: that of the statistics of some hundred processes.
+/// A place with this much free space is preferred. The statistics of some hundred processes take as
+/// much.
 const ROOM: Bytes = Bytes(16 << 20);
 
 /// The file's name before it is locked.
 const OWNER_NEW: &str = "owner.new";
 
-/// Bytes of a description that are read; it is far shorter.
+/// Most bytes of a description that are read; descriptions are far shorter.
 const DESCRIPTION_LEN_MAX: u64 = 1 << 20;
 
 /// The users whose processes may be in a run.
@@ -50,7 +53,7 @@ enum Users {
 }
 
 impl Users {
-    /// Of a run that this user starts.
+    /// The users of a run that this user starts.
     fn of_run() -> Users {
         if geteuid().is_root() { Users::Any } else { Users::One }
     }
@@ -74,12 +77,13 @@ pub(crate) struct RunDir {
 }
 
 impl RunDir {
-    /// Makes a directory that only this user can read, in memory and where there is room, if
-    /// possible; removes those of killed runs. `description` is for commands that look at the run.
+    /// Makes a directory that only this user can read, if possible in memory and where there is
+    /// room, and removes directories of killed runs. `description` is for other commands that show
+    /// the run.
     pub(crate) fn create(description: &str) -> Result<RunDir, Refusal> {
         let mut places = places();
         places.iter().for_each(|place| sweep(place));
-        // A stable sort: the first with room, then the others.
+        // A stable sort: places with room come first, otherwise the order stays.
         places.sort_by_key(|place| free_space(place).map_or(true, |free| free < ROOM));
         places.iter().find_map(|place| RunDir::create_in(place, description).ok()).ok_or_else(
             || {
@@ -121,7 +125,7 @@ impl RunDir {
     /// Lets all processes of the run use its budget.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no budget.
     pub(crate) fn open_budget(&self) -> io::Result<()> {
         let [.., of_budget] = self.users.modes().map(Permissions::from_mode);
         std::fs::set_permissions(self.path.join(BUDGET_FILE), of_budget)
@@ -135,7 +139,7 @@ fn places() -> Vec<PathBuf> {
     places.into_iter().flatten().collect()
 }
 
-/// The directories in a place that may be a run's of this user.
+/// The directories in a place that may belong to runs of this user.
 fn named(place: &Path) -> impl Iterator<Item = PathBuf> {
     let is_named = |name: &OsStr| name.to_str().is_some_and(|it| it.starts_with(RUN_DIR_PREFIX));
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
@@ -143,8 +147,8 @@ fn named(place: &Path) -> impl Iterator<Item = PathBuf> {
     outer.flat_map(|entry| within(&entry.path()).unwrap_or_default())
 }
 
-/// The entries of a directory; none if it is another user's. Others cannot replace one of this
-/// user's, for the places are sticky.
+/// The entries of a directory; none if it belongs to another user. Other users cannot replace a
+/// directory of this user, because the places have the sticky bit.
 fn within(outer: &Path) -> rustix::io::Result<Vec<PathBuf>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = open(outer, flags, Mode::empty())?;
@@ -159,7 +163,7 @@ fn within(outer: &Path) -> rustix::io::Result<Vec<PathBuf>> {
 /// Removes the directories of killed runs in a place. A directory that cannot be removed stays.
 fn sweep(place: &Path) {
     for dir in named(place) {
-        // A failure means another user's directory, and does no harm.
+        // A failure means that the directory belongs to another user, and does no harm.
         let _ = remove_if_abandoned(&dir);
     }
 }
@@ -173,7 +177,8 @@ pub(crate) fn living() -> Vec<(PathBuf, String)> {
 /// The description of the run in a directory; `None` if it is not a living run of this user.
 pub(crate) fn description(dir: &Path) -> Option<String> {
     let (_, owner) = open_run_dir(dir).ok()?;
-    // If this succeeds, the run has ended. It never waits, and the lock ends with the descriptor.
+    // If the lock is granted, the run has ended. The call never waits, and closing the descriptor
+    // releases the lock.
     let locked = flock(&owner, FlockOperation::NonBlockingLockShared);
     if locked != Err(rustix::io::Errno::WOULDBLOCK) {
         return None;
@@ -233,7 +238,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let living = RunDir::create_in(place.path(), "sort").unwrap();
         assert_eq!(description(living.path()), Some("sort".to_owned()));
-        // The look at it has not unlocked it.
+        // Reading the description has not unlocked `owner`.
         sweep(place.path());
         assert_eq!(description(living.path()), Some("sort".to_owned()));
         assert_eq!(description(&leave(place.path())), None);

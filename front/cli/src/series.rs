@@ -1,10 +1,12 @@
-//! What a run did over time: the part `series` of the report.
+//! The figures of a run over time: the part `series` of the report. A sample covers an interval of
+//! one or more looks (`look.rs`).
 //!
 //! ```text
 //! Look --- record: increases since the look before ---> Sample --- push ---> Series
 //!                                           full: pairs of samples become one
 //! ```
-//! A run may take days, so the number of samples is bounded, and not their length. Locks: none.
+//! A run may take days, so the number of samples is bounded, and not the length of their intervals.
+//! Locks: none.
 
 use crate::look::Look;
 use highwater_mm::stats::Counter;
@@ -79,19 +81,19 @@ impl Sample {
     }
 }
 
-/// Samples of equal numbers of looks, but for the last one, in the order of time.
+/// Samples in the order of time. All but the last one cover equal numbers of looks.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     samples: Vec<Sample>,
-    /// Looks that a sample holds.
+    /// How many looks a sample covers.
     looks: usize,
-    /// Those that the last one holds so far.
+    /// How many looks the last sample covers so far.
     in_last: usize,
     counted: Counted,
 }
 
 impl Series {
-    /// Of a run that begins.
+    /// The empty series of a run that begins.
     pub(crate) fn new() -> Series {
         Series { samples: Vec::new(), looks: 1, in_last: 0, counted: Counted::default() }
     }
@@ -101,7 +103,7 @@ impl Series {
         self.samples
     }
 
-    /// Adds a look, `at` after the start.
+    /// Adds a look that was taken `at` after the start.
     pub(crate) fn record(&mut self, at: Duration, look: &Look) {
         let sample = self.counted.sample(at, look);
         self.push(sample);
@@ -136,7 +138,7 @@ fn merged(samples: &[Sample]) -> Sample {
     all
 }
 
-/// The samples in at most `most` equal groups, each as one.
+/// The samples in at most `most` groups of equal size, each group merged into one sample.
 pub(crate) fn grouped(samples: &[Sample], most: usize) -> Vec<Sample> {
     samples.chunks(samples.len().div_ceil(most).max(1)).map(merged).collect()
 }
@@ -152,8 +154,9 @@ const EVENTS: [Counter; 8] = [
     Counter::PsiFullMicros,
 ];
 
-/// What the samples so far have counted. A process whose figures cannot be read at one look is
-/// missing there: sums fall, and what returns with it must not count twice.
+/// The events that the samples so far have counted. If the figures of a process cannot be read at
+/// one look, the sums fall there; when the process is back in the next look, its events must not
+/// count twice.
 #[derive(Clone, Debug, Default)]
 struct Counted {
     events: [u64; EVENTS.len()],
@@ -161,7 +164,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// What a look has in addition.
+    /// The sample of one look: the events that have not been counted yet, and the memory now.
     fn sample(&mut self, at: Duration, look: &Look) -> Sample {
         let mut increases = [0; EVENTS.len()];
         for ((counted, counter), increase) in self.events.iter_mut().zip(EVENTS).zip(&mut increases)
@@ -198,7 +201,7 @@ impl Counted {
     }
 }
 
-/// What `now` has more than was counted, which counts from now on.
+/// The excess of `now` over the events counted, which is added to them.
 fn gain(counted: &mut u64, now: u64) -> u64 {
     let gain = now.saturating_sub(*counted);
     *counted += gain;
@@ -213,7 +216,7 @@ mod tests {
     use highwater_platform::testing::seeds;
     use highwater_units::{CpuId, Nanos};
 
-    /// A sample of one look, made of the number of the look.
+    /// The sample of one look, made up from the number of the look and random bits.
     fn drawn(number: u64, random: u64) -> Sample {
         Sample {
             end_seconds: number as f64 / 4.0,

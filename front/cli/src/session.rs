@@ -1,4 +1,4 @@
-//! Sessions: the runs of this user that are going on, for commands that look at them from another
+//! Sessions: the running runs of this user, for commands that show or change them from another
 //! terminal.
 //!
 //! ```text
@@ -7,7 +7,8 @@
 //! highwater ls, top --- running ------------------/---> Session --- processes ---> Process
 //!                   \-- choose: by name, by pid, or the only one
 //! ```
-//! A session that was killed has an unlocked `owner`, and is none. Locks: none.
+//! A run that was killed has left an unlocked `owner`, and does not count as a session.
+//! Locks: none.
 
 use crate::{Refusal, run_dir};
 use highwater_mm::stats::{Counter, Snapshot};
@@ -25,7 +26,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Longest name of a session.
 const NAME_LEN_MAX: usize = 32;
-/// Characters of a command that others see; its arguments may take megabytes.
+/// Most bytes of a command that are published: arguments may take megabytes.
 const COMMAND_LEN_MAX: usize = 4096;
 
 /// The name of a session. It begins with a letter, so it is neither a pid nor an option.
@@ -57,23 +58,23 @@ impl fmt::Display for SessionName {
 /// A run, as it describes itself when it begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Description {
-    /// Of `highwater run`.
+    /// The pid of `highwater run`.
     pub(crate) pid: u32,
     pub(crate) name: Option<SessionName>,
     /// The program and its arguments, the first ones if there are many.
     pub(crate) command: Vec<String>,
-    /// When it began.
+    /// The budget when the run began.
     pub(crate) budget_bytes: u64,
-    /// Specifications of the devices.
+    /// Specifications of the swap devices.
     pub(crate) swap: Vec<String>,
     /// Whether its processes have large pages, and compact their memory.
     pub(crate) large_pages: bool,
-    /// Milliseconds since 1970.
+    /// When the run began, in milliseconds since 1970.
     pub(crate) started_ms: u64,
 }
 
 impl Description {
-    /// Of a run of this process that begins now.
+    /// The description of a run that this process begins now.
     pub(crate) fn now(
         name: Option<SessionName>,
         command: &[OsString],
@@ -93,7 +94,7 @@ impl Description {
 
     /// The text for [`RunDir::create`](run_dir::RunDir::create).
     pub(crate) fn to_text(&self) -> String {
-        // Strings and numbers: there is nothing that JSON does not have.
+        // The fields are strings, numbers and a flag, so that the conversion does not fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
@@ -104,7 +105,7 @@ impl Description {
 
     /// The command on one line.
     pub(crate) fn command_line(&self) -> String {
-        // Arguments may contain anything, and go to a terminal.
+        // Arguments may contain any character, and are printed on a terminal.
         self.command.join(" ").replace(|c: char| c.is_control(), "?")
     }
 
@@ -137,24 +138,24 @@ fn since_1970() -> Duration {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Session {
     pub(crate) description: Description,
-    /// Where its processes publish.
+    /// Where its processes publish their statistics.
     pub(crate) run_dir: PathBuf,
 }
 
-/// A living process of a session, as it published last.
+/// A living process of a session, with the statistics that it published last.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
     pub(crate) name: String,
     pub(crate) snapshot: Snapshot,
-    /// Of its manager, if it has one.
+    /// The parts of its manager, if it has one.
     pub(crate) parts: Option<Parts>,
-    /// If its malloc is Highwater's.
+    /// Statistics of malloc, if the process uses Highwater's.
     pub(crate) malloc: Option<MallocStats>,
 }
 
 impl Process {
-    /// Pages of a counter, in bytes.
+    /// The value of a counter of pages, in bytes.
     pub(crate) fn bytes(&self, counter: Counter) -> Bytes {
         Bytes::of_pages(self.snapshot.get(counter))
     }
@@ -177,7 +178,7 @@ impl Session {
         Budget::open(&self.run_dir).ok()
     }
 
-    /// The specifications of its swap devices by place, of those that were removed, too.
+    /// The specifications of its swap devices by place, including those that were removed.
     pub(crate) fn swap(&self) -> Vec<String> {
         let text = |item: Option<SwapItem>| item.map_or(String::new(), |it| it.area.to_string());
         match self.shared_budget() {
@@ -197,7 +198,7 @@ impl Session {
         self.shared_budget().map_or(began, |budget| Bytes::of_pages(budget.limit()))
     }
 
-    /// Its budget now: "in 1 GiB" all together, or "of 1 GiB" each.
+    /// Its budget now: "in 1 GiB" if the processes share it, "of 1 GiB" if each has its own.
     pub(crate) fn budget_text(&self) -> String {
         match self.shared_budget() {
             Some(budget) => format!("in {}", Bytes::of_pages(budget.limit())),
@@ -205,7 +206,7 @@ impl Session {
         }
     }
 
-    /// Whether `highwater run` is still there.
+    /// Whether `highwater run` is still running.
     pub(crate) fn is_running(&self) -> bool {
         run_dir::description(&self.run_dir).is_some()
     }
@@ -221,8 +222,8 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-/// The last images of the processes that are alive. Of a process that called exec, only that one
-/// holds memory.
+/// The last image of each living process. If a process called exec, only its last image holds
+/// memory.
 pub(crate) fn living(
     published: Vec<(u32, Published)>,
     is_alive: impl Fn(u32) -> bool,
@@ -240,7 +241,7 @@ pub(crate) fn living(
 /// This user's sessions, the oldest first.
 pub(crate) fn running() -> Vec<Session> {
     let session = |(run_dir, text): (PathBuf, String)| {
-        // A run of another build may describe itself otherwise.
+        // The description of a run of another build may have other fields.
         let description = serde_json::from_str(&text).ok()?;
         Some(Session { description, run_dir })
     };
@@ -249,7 +250,7 @@ pub(crate) fn running() -> Vec<Session> {
     sessions
 }
 
-/// Refuses a name that a session other than that in `own` has.
+/// Refuses a name that a session has already, except the session in the directory `own`.
 pub(crate) fn refuse_taken(
     name: &SessionName,
     sessions: &[Session],

@@ -5,8 +5,8 @@ use crate::report::{Compressed, Elsewhere, Latency, Report, Sealing, Tiers, Tran
 use highwater_command::{count, counted, time};
 use highwater_units::{Bytes, Nanos};
 
-/// A peak that is above the budget by no more than this counts as within it: libraries that other
-/// processes map, too, are in the peak as a whole, and in the budget by a part.
+/// A peak that exceeds the budget by no more than this counts as within the budget: libraries that
+/// other processes map, too, count in full in the peak, and only by a share in the budget.
 const SHARED_MAX: u64 = 8 << 20;
 
 /// The text of the summary.
@@ -74,7 +74,8 @@ fn processes(count: u64) -> String {
     counted(count, "process", "processes")
 }
 
-/// The summary of a run without paged memory. If it needed more than the budget, with the kinds.
+/// The summary of a run without paged memory. If the run needed more than the budget, also lists
+/// the kinds of its memory.
 fn nothing_paged(report: &Report) -> Vec<String> {
     let peak = &report.peak_resident;
     let found = &peak.elsewhere;

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf, absolute};
 /// The variable that lets a test give `flaky:` devices.
 const ALLOWED: &str = "HIGHWATER_TEST_FLAKY_SWAP";
 
-/// The devices given, or the default one: a file, behind as much compressed memory as `compressed`
-/// says. Paths become absolute, because programs change directory; names of servers become
-/// addresses, which no thread of the manager could look up.
+/// The devices given, or the default one: a file behind compressed memory of the size `compressed`.
+/// Paths become absolute, because programs change directory; names of servers become addresses,
+/// because the manager's threads cannot look names up.
 pub(crate) fn devices(given: &[String], compressed: Option<Bytes>) -> Result<Vec<Area>, Refusal> {
     if given.is_empty() {
         let remedy = "name a directory on a disk (--swap dir:PATH:8G; in a container that of a \
@@ -31,7 +31,8 @@ pub(crate) fn devices(given: &[String], compressed: Option<Bytes>) -> Result<Vec
     Ok(areas)
 }
 
-/// A device behind compressed memory, if there is to be some.
+/// The device `slow` behind compressed memory of the size `compressed`; `slow` alone if it is
+/// `None`.
 fn behind_compressed(slow: Spec, compressed: Option<Bytes>) -> Spec {
     match compressed {
         None => slow,
@@ -42,7 +43,7 @@ fn behind_compressed(slow: Spec, compressed: Option<Bytes>) -> Spec {
     }
 }
 
-/// A directory of swap files that is in memory, which they are to save.
+/// The first directory of swap files that is itself in memory, where swapping saves none.
 pub(crate) fn in_memory(areas: &[Area]) -> Option<&Path> {
     let levels = areas.iter().flat_map(|area| area.spec.levels());
     let devices = levels.flat_map(|level| match level {
@@ -57,13 +58,13 @@ pub(crate) fn in_memory(areas: &[Area]) -> Option<&Path> {
     dirs.into_iter().find(|dir| is_in_memory(dir))
 }
 
-/// The sizes of all devices in pages, both levels of a tier apart.
+/// The sizes of all devices in pages, with the two levels of a tier as separate sizes.
 fn levels(areas: &[Area]) -> Vec<u64> {
     let levels = areas.iter().flat_map(|area| area.spec.levels());
     levels.map(|level| level.size().pages()).collect()
 }
 
-/// The device that a text names, after `option`.
+/// The device that `text`, the value of `option`, specifies.
 pub(crate) fn device(text: &str, option: &str) -> Result<Area, Refusal> {
     let remedy_of =
         |what| Refusal::new(what, format!("write for example {option}{}", example(text)));
@@ -73,7 +74,8 @@ pub(crate) fn device(text: &str, option: &str) -> Result<Area, Refusal> {
     Ok(Area { spec: whole(spec), ..area })
 }
 
-/// A device of the kind that a wrong text names, with the option that it has.
+/// An example for a refusal: a device of the kind that the wrong text names, with a correct form of
+/// the option in it.
 fn example(text: &str) -> String {
     let device = match text.split_once(':').map_or(text, |(kind, _)| kind) {
         "ram" => "ram:1G",
@@ -139,7 +141,7 @@ pub(crate) fn leave_memory(areas: &[Area]) -> bool {
     levels.any(|level| !matches!(level, Spec::Ram { .. } | Spec::Zram { .. }))
 }
 
-/// The device, if it is the only one, has one level, and leaves memory.
+/// The device, if it is the only one, has one level, and is not in memory.
 pub(crate) fn only_slow(areas: &[Area]) -> Option<&Area> {
     match areas {
         [area] if leave_memory(areas) && area.spec.levels().len() == 1 => Some(area),
@@ -147,7 +149,7 @@ pub(crate) fn only_slow(areas: &[Area]) -> Option<&Area> {
     }
 }
 
-/// How servers are reached, by the environment.
+/// The options for reaching servers, from the environment.
 pub(crate) fn remote() -> Result<RemoteOptions, Refusal> {
     let options = RemoteOptions::from_env().map_err(|what| Refusal::new(what, "correct it"))?;
     // The program may change its directory.

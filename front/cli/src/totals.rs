@@ -1,11 +1,11 @@
 //! Sums the statistics that the processes of a run publish, and keeps the figures of the largest.
 //!
 //! ```text
-//! run_dir/<pid>.<n> -- every 250 ms: of ended processes, and removed --\
+//! run_dir/<pid>.<n> -- every 250 ms: of ended processes, then removed -\
 //!                   \- after the program's end: the rest ---------------> Totals ---> Report
 //! ```
-//! A run may have thousands of processes, and /dev/shm little room: only the files of living ones
-//! stay, and little but sums is kept.
+//! A run may have thousands of processes, and /dev/shm little room: only the files of living
+//! processes stay, and little more than sums is kept in memory.
 
 use crate::lock_figures::Locks;
 use crate::processes::Processes;
@@ -22,28 +22,29 @@ const PUBLISH_MAX: Duration = Duration::from_secs(1);
 
 /// The figures of all processes of a run.
 pub(crate) struct Totals {
-    /// Of all processes together.
+    /// Sums over all processes.
     pub(crate) all: Snapshot,
     /// The process with the largest resident set.
     pub(crate) largest: Option<(u32, Snapshot)>,
-    /// The image of a process that read most pages from swap.
+    /// The image of a process that has read the most pages from swap.
     pub(crate) reader: Option<Snapshot>,
     /// Objects and blocks of the library's malloc; `None` if no process used it.
     pub(crate) malloc: Option<MallocStats>,
     /// Costs of the managers' locks.
     pub(crate) locks: Locks,
-    /// The processes that were served. Others publish if they needed more than the budget.
+    /// The processes that were served. Other processes publish only if they needed more than the
+    /// budget.
     pub(crate) served: BTreeSet<u32>,
-    /// Their figures, one by one.
+    /// The figures of each of them.
     pub(crate) processes: Processes,
-    /// Those whose faults handler threads served.
+    /// The processes whose faults were served by handler threads.
     pub(crate) by_handlers: BTreeSet<u32>,
-    /// How many found no room for their statistics.
+    /// How many processes found no room for their statistics.
     pub(crate) unpublished: usize,
 }
 
 impl Totals {
-    /// Of no process.
+    /// Totals of no process.
     pub(crate) fn new() -> Totals {
         Totals {
             all: Snapshot::empty(),
@@ -90,7 +91,7 @@ impl Totals {
         take_ended(run_dir).iter().for_each(|(pid, published)| self.add(*pid, published));
     }
 
-    /// Adds all others, once the program `pid` has published for the last time.
+    /// Adds all other processes, once the program `pid` has published for the last time.
     ///
     /// # Errors
     /// A process whose library is of another build.

@@ -1,4 +1,4 @@
-//! Memory of the run's processes that no manager serves: small programs, those that the library
+//! Memory of the run's processes that no manager serves: small programs, programs that the library
 //! cannot be loaded into, and `highwater run` itself. It counts towards `--memory`, too.
 //!
 //! ```text
@@ -18,24 +18,26 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Pause after a look, as a multiple of its CPU time: a machine may have many processes.
+/// Pause after a measurement, as a multiple of its CPU time: a machine may have many processes.
 const REST: u32 = 128;
-/// A process that is younger may be a forked child that has no entry yet: the memory that it shares
-/// is its parent's.
+/// Younger processes are not measured: such a process may be a forked child that is not yet a
+/// member of the budget, and the memory that it shares counts for its parent.
 const JOINS: Duration = Duration::from_millis(250);
-/// How long processes may need more than the budget before a line says so.
+/// How long processes may need more than the budget before a line reports it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whether the budget can be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// It can.
+    /// It can be kept.
     Fits,
-    /// So many bytes are needed: what cannot be paged, and the least pages of each process.
+    /// It cannot. The bytes needed: memory that cannot be paged, and the least pages of each
+    /// process.
     Exceeds(Bytes),
 }
 
-/// In pages. `least`: those that processes keep in any case.
+/// Whether `limit` suffices. All arguments are in pages; `least` are the pages that processes keep
+/// in any case.
 fn need(limit: u64, unpaged: u64, least: u64) -> Need {
     let needed = unpaged + least;
     if needed > limit { Need::Exceeds(Bytes::of_pages(needed)) } else { Need::Fits }
@@ -50,14 +52,15 @@ fn remedy(unpaged: Bytes, in_ram: Bytes) -> &'static str {
 pub(crate) struct Unserved {
     budget: Budget,
     run_dir: PathBuf,
-    /// CPU time of the last look, times [`REST`], that has not passed yet.
+    /// The remaining pause after the last measurement: its CPU time, times [`REST`], less the time
+    /// that has passed.
     owed: Duration,
-    /// How long the budget has been too small; `None`: a line has said so.
+    /// How long the budget has been too small; `None`: a line has reported it.
     exceeded: Option<Duration>,
 }
 
 impl Unserved {
-    /// Of the run in a directory; `None`: its budget is not for such memory.
+    /// For the run in a directory; `None`: its budget does not count such memory.
     pub(crate) fn of(run_dir: &Path) -> Option<Unserved> {
         let budget = Budget::open(run_dir).ok()?;
         let counts = budget.scope() == Scope::Everything;
@@ -66,8 +69,8 @@ impl Unserved {
         counts.then_some(Unserved { budget, run_dir, owed, exceeded })
     }
 
-    /// Looks if that is due, `passed` after the last call. At the end this process gives its code
-    /// back, for it is about to sleep.
+    /// Measures the processes if that is due. `passed`: the time since the last call. At the end
+    /// this process unmaps the pages of its own code, because it is about to sleep.
     pub(crate) fn tick(&mut self, passed: Duration) {
         self.owed = self.owed.saturating_sub(passed);
         if self.owed.is_zero() {
@@ -86,15 +89,16 @@ impl Unserved {
         let own = std::process::id().cast_signed();
         let family = Family::now();
         let others = family.older_than(JOINS);
-        // Members have the number that they see themselves.
+        // Members are listed by the pid that they see themselves.
         let is_served = |pid: &i32| served.contains(pid) || served.contains(&innermost(*pid));
         let others: u64 = others.filter(|pid| !is_served(pid)).map(counted).sum();
-        // Code that runs now and then counts only while it runs.
+        // Before this process is measured: its code, which runs only now and then, should count
+        // only while it runs.
         Code::own().unmap();
         self.budget.set_unpaged(Bytes(others + counted(own)).pages());
     }
 
-    /// Says once that the budget cannot be kept.
+    /// Reports once if the budget cannot be kept.
     fn watch(&mut self, passed: Duration) {
         let (Some(exceeded), budget) = (&mut self.exceeded, &self.budget) else { return };
         let least = budget.members().iter().map(|member| member.claim.floor).sum();
@@ -120,14 +124,15 @@ impl Unserved {
     }
 }
 
-/// The number of a process in its own PID namespace; its number here if /proc does not tell.
+/// The pid of a process in its own PID namespace; its pid here if /proc does not tell.
 fn innermost(pid: i32) -> i32 {
     let status = Process::new(pid).and_then(|process| process.status());
     let numbers = status.ok().and_then(|status| status.nspid);
     numbers.and_then(|numbers| numbers.last().copied()).unwrap_or(pid)
 }
 
-/// The memory of a process, in bytes: of a page that several map, a part; 0 if it has ended.
+/// The memory of a process in bytes, as Pss: a page that several processes map counts by a share.
+/// 0 if the process has ended.
 fn counted(pid: i32) -> u64 {
     let rollup = Process::new(pid).and_then(|process| process.smaps_rollup());
     let maps = rollup.map(|rollup| rollup.memory_map_rollup.0).unwrap_or_default();

@@ -4,11 +4,11 @@
 //! Totals -- Evidence --- verdict: pure ---> Verdict --- Display ---> last line of the summary
 //! ```
 //! The memory that would have avoided most reads is estimated from reuse distances
-//! (`Snapshot::frames_to_avoid`), which are a process's own: it is given where one process made
-//! nearly all reads, in a budget that was the same at the end. How much faster the run would have
-//! been on compressed memory follows from a sample of the pages that were written, and from the
-//! latencies of minor and major faults. The device to give has the present one behind it: what does
-//! not compress as the sample did goes there.
+//! (`Snapshot::frames_to_avoid`). These are measured per process, so the estimate is given only if
+//! one process made nearly all reads, and if the budget was the same at the end. How much faster
+//! the run would have been on compressed memory follows from a sample of the pages that were
+//! written, and from the latencies of minor and major faults. The recommended device keeps the
+//! present device behind the compressed memory, for pages that compress less than the sample.
 
 use crate::options::Memory;
 use crate::swap::only_slow;
@@ -25,15 +25,16 @@ use std::time::Duration;
 const OF_ALL: &str = "--memory";
 /// Part of the run's time, in percent, below which waiting for memory does not matter.
 const STALLED_MIN: u64 = 2;
-/// Part of all reads, in percent, that one process has made if its estimate is to count.
+/// The estimate of a process counts if it made at least this part of all reads, in percent.
 const READS_MIN: u64 = 90;
-/// Part of the reads that more memory is to avoid.
+/// Part of the reads that the larger budget should avoid.
 const AVOIDED: f64 = 0.9;
-/// Pages that the sample has at least.
+/// Least number of pages in a sample that counts.
 const SAMPLED_MIN: u64 = 16;
-/// Compressed memory is named if the run would have been this many times as fast, ...
+/// Compressed memory is recommended if the run would have been this many times as fast, ...
 const TIMES_MIN: f64 = 1.2;
-/// ... and the data becomes this many times smaller: other pages would pass by compressed memory.
+/// ... and the data becomes this many times smaller: pages that compress less would bypass the
+/// compressed memory.
 const COMPRESSES_MIN: f64 = 2.0;
 
 /// What limited a run.
@@ -100,28 +101,29 @@ struct Evidence {
     elapsed: Duration,
     /// The lack of memory that has ended a process.
     ended_by: Option<LimitedBy>,
-    /// At least one thread waited for memory. A sum of processes counts as the whole run at most.
+    /// Time in which at least one thread waited for memory: a sum over processes, at most the
+    /// length of the run.
     stalled: Duration,
-    /// All threads waited for reads from swap, summed.
+    /// Time that threads waited for reads from swap, summed over all threads.
     reading: Duration,
-    /// All threads freed memory themselves, summed.
+    /// Time in which threads freed memory themselves, summed over all threads.
     reclaiming: Duration,
     /// Pages that all processes read from swap.
     reads: u64,
-    /// Those of the process that read most, ...
+    /// The reads of the process that read most, ...
     reads_of_one: u64,
     /// ... and the frames that would have avoided most of them.
     frames: Option<u64>,
     /// Written pages that were compressed.
     sample: Sample,
-    /// The device, if there is one only, and it has no level in memory.
+    /// The swap device, if there is only one, and it has no level in memory.
     slow: Option<Area>,
     /// Mean latencies of faults.
     minor: Duration,
     major: Duration,
     /// Pages that were in swap at once.
     swapped: Bytes,
-    /// The budget; `None`: it was another one at the end.
+    /// The budget; `None`: it was different at the end.
     budget: Option<Bytes>,
     /// Peak resident memory of the process that read most, beyond the budget; 0 if it is within.
     /// Memory that is not paged may need more than the budget.
@@ -187,7 +189,7 @@ pub(crate) struct Run<'a> {
 }
 
 impl Verdict {
-    /// On a run. `ended_by`: the lack of memory that has ended a process of it.
+    /// The verdict on a run. `ended_by`: the lack of memory that has ended a process of the run.
     pub(crate) fn of(totals: &Totals, run: &Run<'_>, ended_by: Option<LimitedBy>) -> Verdict {
         verdict(&Evidence::of(totals, run, ended_by))
     }
@@ -203,7 +205,7 @@ fn verdict(evidence: &Evidence) -> Verdict {
         None => LimitedBy::SwapReads,
     };
     let (budget_bytes, zram) = match limited_by {
-        // Both are for one process.
+        // Both estimates are for one process.
         _ if evidence.reads_of_one * 100 < evidence.reads * READS_MIN => (None, None),
         LimitedBy::Nothing | LimitedBy::Full | LimitedBy::Kernel => (None, None),
         LimitedBy::SwapReads => (budget(evidence), zram(evidence)),
@@ -212,7 +214,7 @@ fn verdict(evidence: &Evidence) -> Verdict {
     Verdict { limited_by, stalled_percent, budget_bytes, option: evidence.option(), zram }
 }
 
-/// In whole MiB.
+/// Rounded up to whole MiB, in bytes.
 fn in_mib(bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     bytes.div_ceil(MIB) * MIB
@@ -224,9 +226,10 @@ fn budget(evidence: &Evidence) -> Option<u64> {
     Some(in_mib(evidence.budget?.0 + evidence.excess.0 + more.0))
 }
 
-/// The gain by compressed memory: a major fault takes the time of a minor one, and that of
-/// decompressing a page. It gets a quarter more than the data takes; a budget that counts it is at
-/// least twice as large, because it gets half of what there is.
+/// The gain by compressed memory: a major fault then takes the time of a minor fault plus the time
+/// to decompress a page. The compressed memory is a quarter larger than the data needs. A budget
+/// that counts compressed memory is at least twice as large, because compressed memory gets half of
+/// it.
 fn zram(evidence: &Evidence) -> Option<Zram> {
     let &Evidence { elapsed, stalled, minor, major, swapped, sample, .. } = evidence;
     let (slow, budget) = (evidence.slow.clone()?, evidence.budget?);

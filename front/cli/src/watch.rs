@@ -1,11 +1,12 @@
-//! Looks at the processes of a run while it goes on, for all that shows them.
+//! Takes looks (`look.rs`) at a run while it goes on, and passes them to progress, series and
+//! metrics.
 //!
 //! ```text
 //! statistics files, sums of ended processes --- every 250 ms ---> Look ---> Progress
 //!                                                                     |---> Series    (--report)
 //!                                                                     \---> Board     (--metrics)
 //! ```
-//! Reading takes no lock and makes no process wait. Where nothing shows a look, none is taken.
+//! Taking a look takes no lock and makes no process wait. If nothing uses a look, none is taken.
 //! Locks: none.
 
 use crate::look::{Limit, Look, keep_from_falling};
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// All that shows a run while it goes on.
+/// The users of looks while a run goes on.
 pub(crate) struct Shown {
     pub(crate) progress: Progress,
     /// `None`: there is no report.
@@ -29,12 +30,12 @@ pub(crate) struct Shown {
     pub(crate) board: Option<Arc<Board>>,
 }
 
-/// Looks at a run, and shows what it sees.
+/// Takes looks at a run, and passes them on.
 pub(crate) struct Watch {
     run_dir: PathBuf,
-    /// `None`: the processes share none.
+    /// The budget that the processes share; `None`: each has its own.
     shared: Option<Budget>,
-    /// At the start.
+    /// The budget at the start.
     budget: Bytes,
     started: Instant,
     /// The sums at the last look.
@@ -43,7 +44,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Of a run that starts now.
+    /// The watch of a run that starts now.
     pub(crate) fn start(run_dir: &Path, memory: &Memory, shown: Shown) -> Watch {
         Watch {
             run_dir: run_dir.to_owned(),
@@ -67,8 +68,8 @@ impl Watch {
         Limit { budget, unpaged }
     }
 
-    /// Looks, if that is of use; call it every [`crate::progress::PERIOD`]. `ended`: sums over the
-    /// processes whose files were removed.
+    /// Takes a look, if anything uses it; to be called every [`crate::progress::PERIOD`]. `ended`:
+    /// sums over the processes whose files were removed.
     pub(crate) fn tick(&mut self, ended: &Snapshot) {
         let Shown { progress, series, board } = &self.shown;
         if progress.is_off() && series.is_none() && board.is_none() {
@@ -91,7 +92,7 @@ impl Watch {
         self.shown.progress.hide();
     }
 
-    /// The run over time, of which `all` are the final sums.
+    /// The series of the run, with a last look. `all`: the final sums.
     pub(crate) fn finish(self, all: &Snapshot) -> Vec<Sample> {
         let look = Look::of(all, Vec::new(), self.limit());
         let at = self.started.elapsed();

@@ -11,8 +11,9 @@ pub fn execute<C: Parser>(command: impl FnOnce(C) -> Result<ExitCode, Refusal>) 
     execute_with(|_| Ok(Vec::new()), command)
 }
 
-/// As [`execute`]. `more` finds further arguments of the subcommand, once the command line is known
-/// to be right; they come before its own.
+/// Like [`execute`], with further arguments for the subcommand. `more` returns them once the
+/// command line has been parsed without an error; they are inserted before the subcommand's own
+/// arguments.
 pub fn execute_with<C: Parser>(
     more: impl FnOnce(&ArgMatches) -> Result<Vec<OsString>, Refusal>,
     command: impl FnOnce(C) -> Result<ExitCode, Refusal>,
@@ -34,7 +35,7 @@ pub fn execute_with<C: Parser>(
     })
 }
 
-/// The arguments with `more` behind the names of program and subcommand.
+/// The arguments with `more` inserted after the names of program and subcommand.
 fn joined(mut own: Vec<OsString>, more: Vec<OsString>) -> Vec<OsString> {
     let behind = own.len().min(2);
     own.splice(behind..behind, more);
@@ -63,7 +64,7 @@ fn help_or_refusal(command: &str, error: Error) -> Result<ExitCode, Refusal> {
 /// The refusal of the arguments of `command` (program and subcommand): clap's error and tips on one
 /// line, without the usage.
 pub fn parse_error(command: &str, mut error: Error) -> Refusal {
-    // "to pass '-5' as a value, use '-- -5'": that would run a program of this name.
+    // clap suggests "to pass '-5' as a value, use '-- -5'", which would run a program named -5.
     error.remove(ContextKind::Suggested);
     let text = error.to_string();
     let reason = text.split("Usage:").next().unwrap_or_default();

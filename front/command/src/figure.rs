@@ -30,7 +30,7 @@ pub enum Unit {
     Share,
 }
 
-/// Sizes and names of units, the largest first; the last one holds all smaller figures.
+/// Sizes and names of units, the largest first; the last one is used for all smaller figures.
 type Scale = [(f64, &'static str); 4];
 
 const PREFIXES: Scale = [(1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, "")];
@@ -60,7 +60,7 @@ fn three_digits(figure: f64, scale: &Scale) -> String {
     format!("{value:.decimals$}{unit}")
 }
 
-/// The figure in the largest unit that is not above it.
+/// The figure in the largest unit that is not larger than the figure.
 fn scaled(figure: f64, scale: &Scale) -> (f64, &'static str) {
     let fitting = scale.iter().find(|(size, _)| figure >= *size);
     let (size, unit) = fitting.unwrap_or(&scale[scale.len() - 1]);

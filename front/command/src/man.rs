@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use std::io;
 use std::path::Path;
 
-/// Writes a page for the program and for each of its commands below `share`, such as
+/// Writes a page for the program and for each of its commands to man/man1 below `share`, such as
 /// /usr/local/share.
 ///
 /// # Errors
@@ -32,7 +32,7 @@ fn write_pages(dir: &Path, version: &str, command: &Command) -> io::Result<()> {
     command.get_subcommands().filter(shown).try_for_each(|inner| write_pages(dir, version, inner))
 }
 
-/// The page, with the lines of the text behind the options as they are.
+/// The page. The line breaks of the text after the options are kept.
 fn page(man: &Man) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
     man.render(&mut page)?;
@@ -40,7 +40,7 @@ fn page(man: &Man) -> io::Result<Vec<u8>> {
     Ok(page.replace(".SH EXTRA\n", ".SH DETAILS\n.nf\n").into_bytes())
 }
 
-/// Writes a file, and the directories that it lies in.
+/// Writes a file, and creates the directories that contain it.
 ///
 /// # Errors
 /// The system's.

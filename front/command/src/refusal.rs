@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Shown as `what; remedy`, on one line whatever the parts contain.
+/// Shown as `what; remedy`, always on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     what: String,
@@ -10,7 +10,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Exit status of a refusal, the usual one of wrong usage.
+    /// Exit status of a refusal, the usual status for wrong usage.
     pub const STATUS: u8 = 2;
 
     /// A refusal for the reason `what`.
@@ -31,7 +31,7 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A program's name may contain anything, line breaks too.
+        // The name of a program may contain any character, including line breaks.
         let line = format!("{}; {}", self.what, self.remedy);
         f.write_str(&line.replace(|c: char| c.is_control(), " "))
     }

@@ -19,7 +19,7 @@ pub fn say(text: impl Display) {
     say_bare(format_args!("{}: {text}", PROGRAM.get().map_or("highwater", String::as_str)));
 }
 
-/// Prints a line without the name, by one write, so that lines of several threads stay whole.
+/// Prints a line without the name, by one write, so that lines of several threads are not mixed.
 pub fn say_bare(text: impl Display) {
     let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
 }

@@ -20,7 +20,7 @@ unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -
     returned(follow(address as usize, len, advice))
 }
 
-/// Follows an advice of the program's about memory, or returns the error number.
+/// Follows the program's advice about memory, or returns the error number.
 pub(crate) fn follow(address: usize, len: usize, advice: c_int) -> Result<(), c_int> {
     match Named::of(address, len) {
         None => to_kernel(address, len, advice),
@@ -30,7 +30,7 @@ pub(crate) fn follow(address: usize, len: usize, advice: c_int) -> Result<(), c_
     }
 }
 
-/// Passes an advice about memory that the kernel serves on.
+/// Passes advice about kernel-served memory on to the kernel.
 fn to_kernel(address: usize, len: usize, advice: c_int) -> Result<(), c_int> {
     let arguments = [address, len, advice as usize, 0, 0, 0];
     // SAFETY: the program's own mapping, at its request.

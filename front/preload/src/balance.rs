@@ -28,9 +28,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Release};
 use std::time::{Duration, Instant};
 
-/// Interval between looks at the targets while somebody is short.
+/// Interval between looks at the targets while a process is short of memory.
 const TICK: Duration = Duration::from_millis(40);
-/// Interval while nobody is.
+/// Interval while no process is short.
 const CALM: Duration = Duration::from_secs(1);
 /// How long kswapd may free pages before the balancer looks again.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -39,14 +39,14 @@ const REAP_TICKS: u32 = 8;
 
 /// The memory of a process.
 pub(crate) struct Memory {
-    /// Its part of what all share.
+    /// Its part of the memory that all processes share.
     pub(crate) share: Option<Arc<Share>>,
-    /// The most that it can have.
+    /// The most memory that it can have.
     pub(crate) most: Bytes,
 }
 
 impl Memory {
-    /// Joins the budget of the run, if it has one. `file`: what shows that the process lives.
+    /// Joins the budget of the run, if there is one. `file` shows that the process lives.
     ///
     /// # Errors
     /// The library is of another build than the run, or too many processes share its memory.
@@ -60,7 +60,7 @@ impl Memory {
         else {
             return Ok(own);
         };
-        // So many frames there are.
+        // There are no more frames than this.
         let pages = forked.pages.min(most.pages().saturating_sub(FLOOR));
         let joined = match Budget::open(dir) {
             // It has dropped privileges, or the run has ended and left it behind.
@@ -107,7 +107,7 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
         bring::answer_requests(process, share);
         share.set_activity(times.update(manager, ran()));
         match share.aim(manager.spare().into(), misses.update(manager)) {
-            // One that grows takes memory besides its pages, too, and shared pages part.
+            // A growing process also takes memory besides its pages, and shared pages get copied.
             Aim::Keep if grown || besides.common > 0 => share.wait(seen, TICK),
             Aim::Keep => share.wait(seen, CALM),
             Aim::Pages(pages) => shrink(manager, share, pages),
@@ -124,7 +124,7 @@ fn ran() -> Nanos {
 fn tune(manager: &Manager<Uffd>, own: Tuning, wanted: Tuning) -> Tuning {
     let wanted = wanted.or(own);
     if let Some(threads) = wanted.kswapd.filter(|_| wanted.kswapd != own.kswapd) {
-        // Without a thread for lack of memory there are fewer, as before.
+        // If a thread cannot be started for lack of memory, there are fewer, as before.
         let _ = manager.set_kswapd_threads(threads);
     }
     if wanted != own {
@@ -139,8 +139,8 @@ fn tune(manager: &Manager<Uffd>, own: Tuning, wanted: Tuning) -> Tuning {
     wanted
 }
 
-/// Starts a thread that compacts, if the user asks for it and none does. Without one for lack of
-/// memory, the next look tries again.
+/// Starts a thread that compacts memory, if the user asks for compaction and no thread does it yet.
+/// If there is no memory for a thread, the next look tries again.
 fn compact_if_asked(process: &'static Process, share: &'static Arc<Share>) {
     if share.compaction().is_none() || process.compacts.swap(true, AcqRel) {
         return;
@@ -156,7 +156,7 @@ fn compact_if_asked(process: &'static Process, share: &'static Arc<Share>) {
     }
 }
 
-/// Gives back what exceeds `pages`, as far as that is free within a tick.
+/// Gives back the pages in excess of `pages`, as far as they become free within a tick.
 fn shrink(manager: &Manager<Uffd>, share: &Share, pages: u64) {
     let until = Instant::now() + TICK;
     while Instant::now() <= until {

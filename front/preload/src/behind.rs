@@ -1,10 +1,11 @@
-//! The malloc of a library behind this one, whose C++ operators use it without its name.
+//! The malloc of a library that is searched for names after this one, and whose C++ operators call
+//! their own malloc directly, not by name.
 //!
 //! ```text
 //! new    --- jemalloc's operator, from its own arenas, which this library maps
 //! delete --- jemalloc's operator, without a size --- free ---> this library's free
 //! ```
-//! So blocks of that malloc come to this one's free and realloc. They lie in mappings of the
+//! So this library's free and realloc get blocks of that malloc. They lie in mappings of the
 //! program, where this library has no blocks.
 
 use crate::caller;
@@ -13,14 +14,14 @@ use std::ffi::CStr;
 use std::mem::transmute;
 use std::sync::OnceLock;
 
-/// Functions of such a malloc.
+/// Functions of the malloc behind this one.
 pub(crate) struct Behind {
     pub(crate) free: unsafe extern "C" fn(*mut c_void),
     pub(crate) realloc: unsafe extern "C" fn(*mut c_void, size_t) -> *mut c_void,
     pub(crate) usable_size: unsafe extern "C" fn(*mut c_void) -> size_t,
 }
 
-/// The malloc behind this one; `None`: there is the C library's alone.
+/// The malloc behind this one; `None`: there is only the C library's.
 #[cold]
 pub(crate) fn behind() -> Option<&'static Behind> {
     static FOUND: OnceLock<Option<Behind>> = OnceLock::new();
@@ -35,7 +36,7 @@ fn find() -> Option<Behind> {
     };
     let (free, realloc) = (next(c"free")?, next(c"realloc")?);
     let usable_size = next(c"malloc_usable_size")?;
-    // SAFETY: what has these names are such functions.
+    // SAFETY: functions of these names have these types.
     unsafe {
         Some(Behind {
             free: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(free),

@@ -1,8 +1,8 @@
-//! Blocks of the library's own memory that are mappings of their own: the manager's tables, as long
-//! as the highest budget, and mostly unused.
+//! Blocks of the library's own memory that are mappings of their own: the manager's tables, sized
+//! for the highest budget, and mostly unused.
 //!
-//! Locking: none. A block is recorded in a free place, found by compare-and-swap. One that finds
-//! none counts as resident.
+//! Locking: none. A block is recorded in a free place, found by compare-and-swap. A block that
+//! finds no free place counts as resident.
 
 use highwater_units::PAGE_SIZE;
 use std::sync::atomic::{AtomicUsize, Ordering::*};

@@ -1,5 +1,5 @@
-//! Brings pages into memory that other processes access by process_vm_readv and
-//! process_vm_writev (gate/peers.rs), and keeps them there meanwhile.
+//! Brings pages that other processes access by process_vm_readv and process_vm_writev
+//! (gate/peers.rs) into memory, and keeps them there meanwhile.
 //!
 //! ```text
 //! balancer -- the first request --> "bring" thread: pins pages until the other process is done
@@ -18,8 +18,8 @@ use std::time::Duration;
 /// How long the thread sleeps at a time.
 const NAP: Duration = Duration::from_secs(3600);
 
-/// Starts the thread at the first request. Without one for lack of memory, the next look tries
-/// again.
+/// Starts the thread at the first request. If there is no memory for it, the balancer's next look
+/// tries again.
 pub(crate) fn answer_requests(process: &'static Process, share: &'static Arc<Share>) {
     if share.requested().is_none() || process.brings.swap(true, AcqRel) {
         return;
@@ -41,7 +41,7 @@ impl Process {
             let mut pinned = None;
             self.owner.keep(SPACE, self.page(address), &mut |part| {
                 let fault = Fault { vpn: part.vpn, access, within: part.within };
-                // Also of a page that is mapped: it may be protected while those around it leave.
+                // Also for a mapped page: it may be protected while pages around it are evicted.
                 let served = self.manager.fault(part.space, fault);
                 pinned = served.and_then(|_| self.manager.pin(part.space, part.vpn, access)).ok();
             });
@@ -52,11 +52,12 @@ impl Process {
     }
 }
 
-/// Calls `act` while process `pid`, or that of the thread `pid`, holds pages in memory, with their
-/// number. `None`: it has held them too short, and the act has to be repeated.
+/// Calls `act` with the number of pages that process `pid`, or the process of thread `pid`, holds
+/// in memory, while it holds them. `None`: it did not hold them long enough, and the act has to be
+/// repeated.
 ///
 /// # Errors
-/// It holds none.
+/// The process holds no page.
 pub(crate) fn while_held<R>(
     pid: u32,
     request: Request,

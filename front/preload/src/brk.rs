@@ -4,8 +4,8 @@
 //! reservation, of the range:  START ---- in use, ordinary ---- BREAK ---- no access ---- END
 //! ```
 //! The C library's malloc does not use these functions: its break stays the kernel's, where it is.
-//! The program's first call after the process is served makes the reservation; earlier memory, such
-//! as that of a malloc of the program's before main, stays the kernel's.
+//! The program's first call after the process is served makes the reservation; memory from earlier
+//! calls, such as those of the program's own malloc before main, stays the kernel's.
 //!
 //! Locking: none, as in the C library: the program's threads must not change the break
 //! concurrently.

@@ -75,7 +75,7 @@ pub(crate) unsafe fn completed<R>(
     }
 }
 
-/// Why a program has to start without this library, with what it is named by.
+/// Why a program has to start without this library, and the name that it was given by.
 ///
 /// # Safety
 /// As for [`completed`].
@@ -126,8 +126,8 @@ fn say(program: &CStr, reason: Reason) {
     let _ = rustix::io::writev(stream, &line.map(IoSlice::new));
 }
 
-/// Calls `act` with an environment whose LD_PRELOAD does not name this library; if it does not
-/// anyway, or there is no room for another one, with the same one.
+/// Calls `act` with an environment whose LD_PRELOAD does not name this library: with the given one
+/// if it does not name the library anyway, or if there is no room for another one.
 ///
 /// # Safety
 /// As for [`strings`].
@@ -230,7 +230,7 @@ fn files(libraries: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Calls `act` with an environment, this library in its LD_PRELOAD, and `added` variables; with the
-/// environment alone if there is no room for them.
+/// unchanged environment if there is no room for them.
 ///
 /// # Safety
 /// As for [`strings`].

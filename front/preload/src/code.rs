@@ -3,16 +3,16 @@
 //! ```text
 //! library loaded      learn: segments of the program and its libraries that are not written to
 //! "report" thread     Unmapping: memory is short, and code may have come back --> unmap
-//!                     unmapped code counts for one more second: what is in use comes back
+//!                     unmapped code counts for one more second: code in use comes back
 //! mprotect, mmap, ... note_change: the program is about to change its code, and it stays mapped
 //! ```
 //! Programs use most of their code once: node has 42 MiB mapped after its start, and uses 5. The
 //! kernel would unmap the rest under pressure. Libraries that are opened later stay mapped: they
 //! may be unloaded, and other memory mapped there, at any moment.
 //!
-//! Locking: pages are looked at and unmapped while no fork is under way ([`forking`]), and changes
-//! wait for that. A program that changes its code by raw system calls while other threads run may
-//! lose a change made between the two, some microseconds.
+//! Locking: pages are checked and unmapped while no fork is under way ([`forking`]), and changes
+//! of code wait for that. A program that changes its code by raw system calls while other threads
+//! run may lose a change made between the check and the unmapping, some microseconds.
 
 use crate::forking;
 use crate::signals::Blocked;
@@ -22,7 +22,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Memory is short if less is left. Code is unmapped only if as much was mapped since last time.
+/// Memory is short if less than this is left. Code is unmapped only if at least this much was
+/// mapped since the last time.
 const MANY: u64 = 1 << 20;
 
 /// Pause after code was unmapped. A fault maps 16 pages of code again in a microsecond or two, so
@@ -65,14 +66,14 @@ pub(crate) fn unmap() -> Bytes {
 pub(crate) struct Unmapping {
     /// Time for which code stays as it is.
     pause: Duration,
-    /// Bytes besides what is counted elsewhere, before the last time and after it.
+    /// Bytes that are counted nowhere else, before code was last unmapped, and after it.
     before: i64,
     after: i64,
 }
 
 impl Unmapping {
-    /// Whether it is due, `passed` after the last call. `resident`: bytes that nothing else
-    /// accounts for. `left`: pages of the run's memory that nobody uses.
+    /// Whether unmapping is due, `passed` after the last call. `resident`: bytes that nothing else
+    /// accounts for. `left`: pages of the run's memory that no process uses.
     pub(crate) fn is_due(&mut self, passed: Duration, resident: i64, left: u64) -> bool {
         self.pause = self.pause.saturating_sub(passed);
         let is_short = left < MANY / PAGE_SIZE as u64;

@@ -1,74 +1,76 @@
-//! Pages in common with a parent or a child, between two looks at smaps.
+//! Pages in common with a parent or a child, between two measurements of smaps (looks).
 //!
-//! A page parts when it leaves one of the processes, or when one of them writes to it. Of a page of
-//! two processes, half counts for each, and one that parts is one less in the sum: a process that
-//! parts more than its half has fewer than none.
+//! A shared page parts (stops being shared) when one of the processes loses it or writes to it. A
+//! page shared by two processes counts half for each, and each page that parts lowers the sum of
+//! both by one. The process that parts the page deducts it: a process that parts more than its half
+//! has a negative number.
 
-/// Pages of this process that count for others, which map them, too.
+/// Pages of this process that count for other processes, which map them, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Common {
     pages: i64,
-    /// Pages that had parted when `pages` was right.
+    /// Pages that had parted when `pages` was computed.
     parted: i64,
-    /// There are never fewer than none by more than this: the half of others.
+    /// The others' half: the number of pages left is never below minus this.
     others: u64,
 }
 
 impl Common {
-    /// `pages` now.
+    /// `pages` count for others now.
     pub(crate) fn new(pages: u64, parted: i64) -> Common {
         Common { pages: pages.cast_signed(), parted, others: pages }
     }
 
-    /// Those that are left, with `parted` now.
+    /// The pages that still count for others, once `parted` have parted in all.
     pub(crate) fn left(self, parted: i64) -> i64 {
         (self.pages + self.parted - parted).max(-self.others.cast_signed())
     }
 
-    /// As many can part from now on.
+    /// How many pages can still part.
     pub(crate) fn can_part(self, parted: i64) -> u64 {
         self.others.saturating_add_signed(self.left(parted))
     }
 
-    /// The half of others.
+    /// The others' half.
     pub(crate) fn others(self) -> u64 {
         self.others
     }
 
-    /// A fork is about to share `pages`. None counts for the child before that says so.
+    /// A fork is about to share `pages`. None of them counts for the child until the child says so.
     pub(crate) fn forked(self, pages: u64) -> Common {
         Common { others: self.others.max(pages), ..self }
     }
 
-    /// `pages` of those that a fork has shared count for the child.
+    /// Of the pages that a fork has shared, `pages` count for the child.
     pub(crate) fn lent(self, pages: u64, parted: i64) -> Common {
         let others = self.others.saturating_sub(pages).max(pages);
         Common { pages: self.left(parted) + pages.cast_signed(), parted, others }
     }
 
-    /// `pages` were found, some of which may count for a child that has not said so.
+    /// A look found `pages`, some of which may count for a child that has not said so yet.
     pub(crate) fn at_most(self, pages: u64, parted: i64) -> Common {
         let pages = self.left(parted).min(pages.cast_signed());
         Common { pages, parted, ..self }
     }
 }
 
-/// Pages that have parted since processes without a manager were measured, and that count for one
-/// of these: a forked child that only waits has more with each page that its parent writes to.
+/// Pages that have parted since the processes without a manager were measured, and that count for
+/// one of these processes: a forked child that only waits is charged for more memory with each page
+/// that its parent writes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SinceMeasured {
     /// The last measurement that was noticed.
     measure: u64,
-    /// Pages that had parted before it, ...
+    /// Pages that had parted at the last [`SinceMeasured::note`] before it, ...
     before: i64,
-    /// ... and when this was noted last.
+    /// ... and at the last one so far.
     latest: i64,
-    /// What a look found.
+    /// The pages, as of the last look.
     pages: u64,
 }
 
 impl SinceMeasured {
-    /// `parted` now, after so many measurements.
+    /// `parted` pages have parted by now, after `measure` measurements.
     pub(crate) fn note(&mut self, measure: u64, parted: i64) {
         if measure != self.measure {
             *self = SinceMeasured { measure, before: self.latest, latest: parted, pages: 0 };
@@ -76,8 +78,8 @@ impl SinceMeasured {
         self.latest = parted;
     }
 
-    /// A look at this process found what it still has in common. Of a page of two processes, half
-    /// counted for the other.
+    /// A look has found the pages that this process still shares. Of each page that has parted,
+    /// half was already counted for the other process.
     pub(crate) fn look(&mut self, parted: i64) {
         self.pages = (parted - self.before).max(0).cast_unsigned() / 2;
     }
@@ -93,7 +95,7 @@ pub(crate) fn minor_faults(in_proc: i32) -> u64 {
     of_stat(&stat).unwrap_or(0)
 }
 
-/// The seventh field after the name, which may have blanks and parentheses.
+/// The eighth field after the name, which may contain blanks and parentheses.
 fn of_stat(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(7)?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! A lock that is cheap to read: it has a part for each CPU, on cache lines of its own.
+//! A lock that is cheap to take for reading: it has a part for each CPU, on cache lines of its own.
 //!
 //! ```text
 //! reader -- its CPU's part: read
@@ -25,7 +25,7 @@ impl CpuLock {
         self.0.len()
     }
 
-    /// The part of this thread's CPU. Another one's is as good.
+    /// The part of this thread's CPU. The part of another CPU would do as well.
     #[inline]
     pub(crate) fn part(&self) -> &RwLock<()> {
         // SAFETY: a plain call. -1 if the system does not say it: then all share a part.

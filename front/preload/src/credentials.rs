@@ -1,5 +1,5 @@
 //! Functions by which a program gives up rights, or changes its limits and its view of the system.
-//! A forked child that may have to be served later (`later.rs`) is served before.
+//! A forked child that may have to be served later (`later.rs`) is served before such a call.
 
 use crate::next::{Next, looks};
 use crate::{later, limits, start};
@@ -36,7 +36,7 @@ served_before! {
 /// # Safety
 /// As for the C library's function.
 unsafe extern "C" fn set(resource: c_int, new: *const rlimit) -> c_int {
-    // SAFETY: of the caller of setrlimit.
+    // SAFETY: the arguments of the caller of setrlimit.
     unsafe { limits::change(resource, new, ptr::null_mut()) }
 }
 
@@ -45,7 +45,7 @@ unsafe extern "C" fn set(resource: c_int, new: *const rlimit) -> c_int {
 /// # Safety
 /// As for the C library's function.
 unsafe extern "C" fn get(resource: c_int, old: *mut rlimit) -> c_int {
-    // SAFETY: of the caller of getrlimit.
+    // SAFETY: the argument of the caller of getrlimit.
     unsafe { limits::change(resource, ptr::null(), old) }
 }
 
@@ -59,12 +59,12 @@ unsafe extern "C" fn set_and_get(
     new: *const rlimit,
     old: *mut rlimit,
 ) -> c_int {
-    // SAFETY: of the caller of prlimit.
+    // SAFETY: the arguments of the caller of prlimit.
     unsafe { limits::change(resource, new, old) }
 }
 
-/// Whether setting a limit is this library's matter. A process that may have to be served later is
-/// served before it limits itself.
+/// Whether this library sets the limit. A process that may have to be served later is served before
+/// it limits itself.
 fn is_set_here(pid: pid_t, resource: c_int) -> bool {
     later::begin();
     is_own(pid, resource) && start::get().is_some()
@@ -75,8 +75,8 @@ fn is_own(pid: pid_t, resource: c_int) -> bool {
     is_own && limits::counts_range(resource)
 }
 
-/// Defines functions: the arguments that are looked at, when another function is called in place of
-/// the next one, and which.
+/// Defines functions: the arguments that are checked, the condition under which a function of this
+/// library is called in place of the next one, and that function.
 macro_rules! limits {
     ($($name:ident: |$($argument:ident),*| $condition:expr => $ours:ident;)*) => {$(
         mod $name {

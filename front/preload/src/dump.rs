@@ -26,9 +26,8 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// Excludes `parts` of a range at `base`, but for blocks that have pages of the kernel's
-    /// between them: to include such a block later would undo what the program has advised about
-    /// those.
+    /// Excludes `parts` of a range at `base`, except blocks that also contain pages of the
+    /// kernel's: to include such a block later would undo the program's advice about those pages.
     pub(crate) fn new(base: u64, pages: u64, parts: &[(Vpn, Vpn)]) -> Dump {
         let words = pages.div_ceil(BLOCK).div_ceil(u64::BITS.into());
         let blocks = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -66,7 +65,7 @@ impl Dump {
         }
     }
 
-    /// Marks a block as dumped; `false`: it was, or is none of the range.
+    /// Marks a block as dumped; `false`: it was marked already, or is not in the range.
     fn mark(&self, block: u64) -> bool {
         let (word, bit) = (block / u64::from(u64::BITS), 1 << (block % u64::from(u64::BITS)));
         let word = self.blocks.get(word as usize);

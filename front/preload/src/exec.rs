@@ -7,13 +7,14 @@
 //!                     \- any other ------------------------> as it is
 //! ```
 //! Daemons clear their environment to protect themselves from inherited settings, not to escape the
-//! budget, and scripts set LD_PRELOAD to have another malloc. An environment without `LD_PRELOAD`,
-//! or without `HIGHWATER_MEMORY`, and with another one of the library's variables was made on
+//! budget, and scripts set LD_PRELOAD to have another malloc. An environment that lacks
+//! `LD_PRELOAD` or `HIGHWATER_MEMORY`, but has another one of the library's variables, was made on
 //! purpose: such a child is not served.
 //!
 //! These functions run in children of vfork, which share the parent's memory, and in signal
-//! handlers. So they neither allocate nor lock; what they add lies on the stack or in memory that
-//! never changes. system and popen are not wrapped: they pass the environment on unchanged.
+//! handlers. So they neither allocate nor lock; the variables that they add lie on the stack or in
+//! memory that never changes. system and popen are not wrapped: they pass the environment on
+//! unchanged.
 
 use crate::child_environment::{Named, STRINGS_MAX, Strings, completed, with_room};
 use crate::errno::set_errno;
@@ -68,9 +69,9 @@ fn fail(errno: c_int) -> c_int {
     -1
 }
 
-/// Calls `act` with strings outside paged memory, if the kernel cannot fault there. The filter sees
-/// neither strings in an array elsewhere, nor calls of the C library while it blocks signals.
-/// Returns what `act` does, or an error number.
+/// Calls `act` with strings outside paged memory, if the kernel cannot fault on paged memory. The
+/// filter sees neither strings in an array elsewhere, nor calls of the C library while it blocks
+/// signals. Returns the result of `act`, or an error number.
 fn outside(
     path: *const c_char,
     arguments: Strings,

@@ -7,16 +7,16 @@
 //! all but reading, discarding, unmapping the whole mapping --> hand_over: the kernel's mapping,
 //!                                                              at the same address
 //! ```
-//! Pages are never changed here, so the kernel's mapping always shows the same. If a page cannot be
-//! read, its mapping is handed over too, and the kernel decides about the access (SIGBUS if the
-//! file has lost the page).
+//! Pages are never changed here, so the kernel's mapping always shows the same contents. If a page
+//! cannot be read, its mapping is handed over too, and the kernel decides about the access (SIGBUS
+//! if the file has lost the page).
 //!
 //! The helper opens the file anew, so neither offsets nor locks are shared with the program.
 //!
 //! Locking: `gate` of a space, then regions, then table. A fault holds the gate for reading; the
-//! thread that takes the mapping away holds it for writing; both look at the regions once they have
-//! it. The gate of the range's own space does this for faults of other pages against pages that
-//! become a file's.
+//! thread that takes the mapping away holds it for writing; both check the regions once they hold
+//! it. The gate of the range's own space likewise separates faults on other pages from the moment
+//! in which these become pages of a file.
 
 use crate::descriptors;
 use crate::end::end;
@@ -185,7 +185,7 @@ impl Process {
         Ok(())
     }
 
-    /// Publishes a mapping. What lies behind the end of the file becomes the kernel's.
+    /// Publishes a mapping. The pages behind the end of the file become the kernel's.
     fn begin(&self, mapped: Mapped, all: Range, request: Request) -> Option<*mut u8> {
         let blocked = Blocked::now();
         let (space, Wanted { range, kind, .. }) = (mapped.space, mapped.wanted);
@@ -198,7 +198,7 @@ impl Process {
         };
         self.files.add(mapped);
         // A fault at the earlier owner's addresses may be under way. It has ended once the gate is
-        // closed, and what it brought in is dropped.
+        // closed, and the pages that it brought in are dropped.
         let gate = self.files.close_gate(SPACE);
         let mut regions = self.regions_mut(&blocked);
         regions.change(range, Use::File(space));

@@ -16,12 +16,14 @@
 //!
 //! The child opens served files anew and serves them itself.
 //!
-//! Neither range nor arena is inherited (MADV_DONTFORK), except what the program has mapped over
-//! pages of the range, and during a fork the frozen stretches, in which no page is missing that has
-//! contents: a child made past the C library faults instead of reading zeros. In the child the rest
-//! of the range is inaccessible until its pages are registered. So another process that reads the
-//! child gets an error or the contents, never zeros. Where it would get the contents of missing
-//! pages, by handlers, fork returns in the parent after that.
+//! Neither range nor arena is inherited (MADV_DONTFORK), with two exceptions: mappings that the
+//! program has made over pages of the range, and, during a fork, the frozen stretches, in which
+//! every page that has contents is present. So a child made past the C library faults instead of
+//! reading zeros. In the child the rest of the range is inaccessible until its pages are
+//! registered. So another process that reads the child gets an error or the contents, never zeros.
+//! Where handlers would give such a reader the contents of missing pages, fork returns in the
+//! parent only after the child's pages are registered.
+//!
 //! A child joins the budget of the run itself. The helpers of the child and of its descendants hold
 //! the pipe's end open and close it when they end, or when their program executes another one.
 
@@ -80,7 +82,7 @@ struct Saved {
 
 /// State that parent and child need after the fork.
 struct Passed {
-    /// The snapshot, by the device numbers of the child.
+    /// The snapshot, with the child's device numbers.
     snapshot: Snapshot,
     /// How many of the parent's devices, from the oldest, the child does not inherit.
     left: usize,
@@ -128,14 +130,14 @@ pub(crate) fn register() {
 
 extern "C" fn prepare() {
     let Some(process) = process::running() else { return };
-    // Before all else: its holder may need whatever is locked below.
+    // Before all else: the holder of this lock may need any of the locks taken below.
     let streams = streams::lock();
     let blocked = Blocked::now();
     memory::step_aside();
     forking::begin();
     // First: a thread in the heap may wait for a page, or change regions.
     let heap = heap::close();
-    // A page that a thread unmaps or moves is in the same place in snapshot and regions.
+    // So that a page that a thread unmaps or moves is in the same place in snapshot and regions.
     let still = process.changes.stop();
     let saved = process.in_helper(|| save(process)).map(|mut saved| {
         // If the program has no room for them, the child's helper fetches them from the parent's.
@@ -161,7 +163,7 @@ fn save(process: &Process) -> Result<Saved, String> {
     process.adopt();
     let inherited = process.inherited.min(usize::from(u8::MAX)) as u8;
     if process.inherited > INHERITED_MAX {
-        // What cannot be copied stays where it is, and the child reads it there.
+        // Pages that cannot be copied stay where they are, and the child reads them there.
         let _ = process.manager.leave_devices(SPACE, inherited);
     }
     let parts = process.regions(&Blocked::now()).own_parts(Vpn(process.pages));
@@ -261,7 +263,7 @@ extern "C" fn parent() {
     let mut saved = saved.ok();
     let waits = saved.as_ref().is_some_and(|(_, passed)| passed.must_register(process));
     drop(saved.as_mut().map(|(_, passed)| mem::take(&mut passed.received)));
-    // In the helper: a filter of the program may forbid to ask for random bytes.
+    // In the helper: a filter of the program may forbid asking for random bytes.
     process.in_helper(|| {
         process.manager.platform().devices().resume();
         if !waits {
@@ -282,15 +284,16 @@ extern "C" fn parent() {
 }
 
 impl Passed {
-    /// Whether the child reads slots that are on a server: the server is to know of it before the
-    /// parent ends and deletes them.
+    /// Whether the child reads slots that are on a server: the server must know the child before
+    /// the parent ends and deletes these slots.
     fn reads_server(&self, process: &Process) -> bool {
         let theirs = process.manager.platform().devices().fixed().into_iter().skip(self.left);
         theirs.flatten().any(|device| device.is_remote())
     }
 
-    /// Whether the parent waits until the child is registered: its helper takes descriptors from
-    /// this process's, or another process that reads the child gets what is missing there.
+    /// Whether the parent waits until the child is registered: because the child's helper takes
+    /// descriptors from this process's helper, or because another process that reads the child
+    /// gets the contents of missing pages.
     fn must_register(&self, process: &Process) -> bool {
         let has_copies = self.received.len() == self.wanted.len();
         let is_read = process.manager.platform().delivery(SPACE) == Delivery::Handler;
@@ -338,12 +341,12 @@ fn end_unserved(reason: &str) -> ! {
 enum Start {
     /// Before fork returns in it.
     Now,
-    /// At its first need (later.rs).
+    /// When it first needs one (later.rs).
     AtNeed,
 }
 
-/// Decides. A later start must find what it takes: descriptors, rights, and pages as they were at
-/// the fork. Until then missing pages must raise SIGBUS.
+/// Decides when. A later start must still find everything that it needs: descriptors, rights, and
+/// pages as they were at the fork. Until then missing pages must raise SIGBUS.
 fn start_of(old: &Process, passed: &Passed, heap: &heap::Found) -> Start {
     let platform = old.manager.platform();
     let has_all = passed.received.len() == passed.wanted.len()
@@ -358,7 +361,7 @@ fn start_of(old: &Process, passed: &Passed, heap: &heap::Found) -> Start {
     if can_wait { Start::AtNeed } else { Start::Now }
 }
 
-/// A child that is served at its first need.
+/// A child that is served when it first needs a manager.
 struct Waiting {
     old: &'static Process,
     passed: Passed,
@@ -409,7 +412,7 @@ fn go_on(
     Ok(())
 }
 
-/// Serves a child that waited, maybe in a child of vfork, which has its memory.
+/// Serves a child that waited. This may run in a child of vfork, which has the same memory.
 fn serve_waiting(blocked: &Blocked) {
     // SAFETY: later.rs calls this in one thread, once after each `put_off`.
     let waiting = unsafe { (*WAITING.0.get()).take() }.expect("a child waits");
@@ -452,8 +455,8 @@ fn be_served(waiting: Waiting, blocked: &Blocked) -> Result<&'static Process, St
     process
 }
 
-/// In the child's helper: gives the parent's descriptors the numbers that they have there. They are
-/// `here`, or still only in the parent's helper.
+/// In the child's helper: gives the parent's descriptors the numbers that they have in the parent's
+/// helper. They are `here`, or still only in the parent's helper.
 fn take_descriptors(mut here: Vec<RawFd>, saved: &Passed) -> io::Result<()> {
     if here.len() != saved.wanted.len() {
         let taken = |fd: &RawFd| highwater_os::helper::descriptor_of(saved.helper, *fd);
@@ -473,7 +476,7 @@ fn make_child(
     let platform = old.manager.platform();
     let shared = match &site {
         Site::At { inherited, .. } => inherited.clone(),
-        // They are already.
+        // They are registered already.
         Site::Registered { .. } | Site::Anywhere => Vec::new(),
     };
     let theirs = platform.devices().fixed().into_iter().skip(saved.left);
@@ -560,8 +563,8 @@ extern "C" fn fork() -> libc::pid_t {
         return -1;
     }
     let here = 0u8;
-    // The child returns on a stack whose pages it does not have yet, and the parent writes to pages
-    // that are locked.
+    // On this stack the child would return without having its pages yet, and the parent would write
+    // to locked pages.
     let apart = process::holding((&raw const here).addr()).and_then(|_| stack::call_apart(__fork));
     // SAFETY: the C library's fork, which runs the handlers above.
     apart.unwrap_or_else(|| unsafe { __fork() })

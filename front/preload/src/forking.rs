@@ -3,7 +3,8 @@
 //! ```text
 //! begin -- prepare, fork -- returned: the parent goes on -- registered: the child has all it needs
 //! ```
-//! Devices and descriptors that a child takes over change only while none is ([`exclude`]).
+//! Devices and descriptors that a child takes over change only while no fork is under way
+//! ([`exclude`]).
 //!
 //! Locking: FORKING is a lock that is taken in one process and released in two. A thread that waits
 //! for it yields.
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 static FORKING: AtomicBool = AtomicBool::new(false);
 
-/// Forks whose children may still fetch descriptors of this process's helper.
+/// Forks whose children may still fetch descriptors from this process's helper.
 static UNREGISTERED: AtomicU32 = AtomicU32::new(0);
 
 /// Waits until no fork is under way, and begins one.
@@ -35,7 +36,7 @@ pub(crate) fn registered() {
     UNREGISTERED.fetch_sub(1, AcqRel);
 }
 
-/// In the child: forks of other threads of the parent are none of its.
+/// In the child: forks by other threads of the parent do not concern it.
 pub(crate) fn arrived() {
     UNREGISTERED.store(0, Release);
 }

@@ -1,6 +1,6 @@
-//! Whether the program is one in Go. Its runtime sets handlers for SIGBUS and SIGSYS by system
-//! calls of its own, in place of those that serve faults and trapped calls. Go's linker leaves a
-//! note.
+//! Whether the program is written in Go. Go's runtime sets handlers for SIGBUS and SIGSYS by system
+//! calls of its own, in place of the handlers that serve faults and trapped calls. Go's linker
+//! leaves a note in the program, by which it is recognised.
 
 use std::slice;
 

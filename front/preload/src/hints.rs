@@ -37,7 +37,7 @@ impl Hints {
 
     /// Whether a reservation at a fixed low address is refused, as if something lay there: a
     /// program that asks for other addresses, and at last for any (Java's heap), gets paged memory.
-    /// One that tries on and on cannot do without.
+    /// A program that keeps trying cannot do without such an address.
     pub(crate) fn are_refused(&self, address: usize, len: usize) -> bool {
         let is_wish = address < INSISTED_MIN && len >= RESERVED_MIN;
         is_wish && self.refusals.fetch_add(1, Relaxed) < REFUSALS_MAX

@@ -1,8 +1,8 @@
 //! Pages that a forked child does not simply inherit: MADV_DONTFORK, MADV_WIPEONFORK.
 //!
 //! The manager's fork copies every page of the range. So the advice is recorded by page range,
-//! moves with the pages, ends when they are unmapped, and is followed in the child once that is
-//! served: `Process::heed_inheritance`.
+//! moves with the pages, ends when they are unmapped, and is followed in the child once the child
+//! is served: `Process::heed_inheritance`.
 
 use highwater_mm::Range;
 use highwater_units::Vpn;

@@ -50,8 +50,8 @@ pub(crate) fn waits() -> bool {
     STAGE.load(Acquire) != NONE
 }
 
-/// Whether an address is in the range of a child that is not served yet, but can be: not while this
-/// thread sees to that.
+/// Whether an address is in the range of a child that is not served yet, but can be. False while
+/// this thread is starting to serve the child.
 pub(crate) fn holds(address: usize) -> bool {
     if !waits() || is_acting() {
         return false;

@@ -21,7 +21,7 @@ struct Limit {
     resource: c_int,
     /// Whether the kernel's limit is higher than the program's.
     raised: AtomicBool,
-    /// The program's limits, if so.
+    /// The program's limits, if it is.
     soft: AtomicU64,
     hard: AtomicU64,
 }
@@ -53,8 +53,8 @@ impl Limit {
         if made == 0 { Ok(old) } else { Err(errno()) }
     }
 
-    /// The limits that the program sees. A hard limit that leaves so much room is one that this
-    /// library set in the process that called exec.
+    /// The limits that the program sees. A hard limit that leaves room for the range above the soft
+    /// one was set by this library, in the process that called exec.
     fn seen(&self, kernel: rlimit) -> rlimit {
         if self.raised.load(Acquire) {
             return rlimit { rlim_cur: self.soft.load(Relaxed), rlim_max: self.hard.load(Relaxed) };

@@ -98,7 +98,7 @@ pub(crate) fn lock_memory(call: Call, address: usize, len: usize) -> c_int {
 enum Failure {
     /// For this errno.
     Refused(c_int),
-    /// Another thread has changed the mapping: it is to be looked at again.
+    /// Another thread has changed the mapping, which is to be checked again.
     Changed,
 }
 
@@ -114,9 +114,10 @@ fn lock_span(process: &Process, span: &Span, call: Call) -> Result<(), Failure> 
 const STACK_LEN: usize = 64 << 10;
 
 impl Process {
-    /// Whether the pages may be locked: not too many, besides those that are; none to which devices
-    /// may write, for these would write to the old ones; not the stack of a coroutine that this
-    /// runs on, which could not run without it; and, as in the kernel, accessible ones.
+    /// Whether the pages may be locked: not too many, with those that are locked already; none to
+    /// which devices may write, because the devices would go on writing to the old pages; none of
+    /// the stack of a coroutine that this code runs on, since it could not run without that stack;
+    /// and, as in the kernel, only accessible ones.
     fn may_lock(&self, range: Range) -> bool {
         let locked = self.regions(&Blocked::now()).locked_pages();
         let pages = locked + range.end.0 - range.first.0;

@@ -6,8 +6,8 @@
 //!                     otherwise --------------------> the C library
 //! ```
 //! A block's size is in the table of regions or in its slab's record, so freeing never touches its
-//! pages. One comparison of the address decides whose a block is. The exported functions only add
-//! their return address, which identifies the caller (caller.rs).
+//! pages. One comparison of the address decides which allocator a block belongs to. The exported
+//! functions only add their return address, which identifies the caller (caller.rs).
 
 use crate::behind::{Behind, behind};
 use crate::caller;
@@ -59,7 +59,8 @@ fn no_memory() -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Paged memory for a request that is to be paged. `Some(null)`: it is, and memory is exhausted.
+/// Paged memory for a request. `None`: the request is not to be paged. `Some(null)`: it is, but
+/// memory is exhausted.
 #[inline]
 fn paged(size: usize, align: usize, caller: usize) -> Option<*mut c_void> {
     if size >= PAGED_MIN {
@@ -111,14 +112,14 @@ enum Owner {
     /// A heap that was given up.
     Abandoned(&'static Heap),
     Block(&'static Process, Region),
-    /// A library's behind this one.
+    /// The malloc of a library behind this one (behind.rs).
     Behind(&'static Behind),
     /// The C library's, or null.
     Libc,
 }
 
-/// A pointer into the range that is no malloc's block ends the program with a message, as in glibc.
-/// Pointers into the heap are checked later.
+/// A pointer into the range that is not a block of malloc ends the program with a message, as in
+/// glibc. Pointers into the heap are checked later.
 #[inline]
 fn owner(pointer: *mut c_void) -> Owner {
     let address = pointer as usize;
@@ -299,7 +300,7 @@ fn grow(process: &Process, region: Region, pages: u64) -> bool {
     process.can_hold(pages, Commit::Checked) && process.grow(region, pages)
 }
 
-/// Copies what fits of a block of `now` bytes to a new one. Size 0 frees the block.
+/// Copies as much of a block of `now` bytes as fits into a new block. Size 0 frees the block.
 ///
 /// # Safety
 /// `pointer` is a live block of `now` bytes.
@@ -319,7 +320,8 @@ unsafe fn change(pointer: *mut c_void, now: usize, size: usize, caller: usize) -
     }
 }
 
-/// Resizes a block of the C library. If it grows, and the program asked, it becomes paged.
+/// Resizes a block of the C library. If it grows, and the caller may get paged memory, it becomes
+/// paged.
 ///
 /// # Safety
 /// `pointer` is a block of the C library.
@@ -462,8 +464,8 @@ unsafe extern "C" fn strndup_for(text: *const c_char, most: size_t, caller: usiz
     unsafe { copy(text, libc::strnlen(text, most), caller) }
 }
 
-/// The malloc of a program with one of its own, whose free gets what strdup returns. `None` until
-/// [`caller::learn`] has run.
+/// The malloc of a program with one of its own, whose free gets the blocks that strdup returns.
+/// `None` until [`caller::learn`] has run.
 pub(crate) fn other() -> Option<MallocFn> {
     static FOUND: OnceLock<Option<MallocFn>> = OnceLock::new();
     if !caller::are_known() {
@@ -479,8 +481,9 @@ pub(crate) fn other() -> Option<MallocFn> {
     })
 }
 
-/// Whether an address is not a function, but a program's jump to one of a library. Programs without
-/// position-independent code that use a function's address have such jumps, such as Python's.
+/// Whether an address is not that of a function, but of a jump in the program to a library's
+/// function. Programs without position-independent code, such as Python, have such a jump for each
+/// function whose address they use.
 fn is_jump(function: *const c_void) -> bool {
     let mut object = MaybeUninit::<libc::Dl_info>::uninit();
     let mut symbol: *const libc::Elf64_Sym = ptr::null();
@@ -506,7 +509,7 @@ fn other_realloc() -> Option<ReallocFn> {
 /// A new string of the first `len` bytes.
 ///
 /// # Safety
-/// `text` has so many bytes.
+/// `text` has at least `len` bytes.
 unsafe fn copy(text: *const c_char, len: usize, caller: usize) -> *mut c_char {
     // SAFETY: the new block has room for them and the terminating zero.
     unsafe {
@@ -539,8 +542,9 @@ unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> size_t {
     }
 }
 
-/// The result of glibc's malloc_usable_size, which this library's hides: from the block's header,
-/// the word before it, as in every version of glibc's malloc.
+/// The result of glibc's malloc_usable_size, which this library's function of that name hides. It
+/// is taken from the block's header, the word before the block, as in every version of glibc's
+/// malloc.
 ///
 /// # Safety
 /// `pointer` is a live block of glibc's malloc.

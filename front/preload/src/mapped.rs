@@ -1,4 +1,4 @@
-//! The mappings of files that a process is served.
+//! The served mappings of files of a process.
 
 use highwater_mm::Range;
 use highwater_session::MapFiles;

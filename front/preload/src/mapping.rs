@@ -202,7 +202,8 @@ fn place(process: &Process, call: Call) -> Option<Range> {
     }
 }
 
-/// Takes pages at an address that is a multiple of `align` pages, which the range need not be.
+/// Takes pages at an address that is a multiple of `align` pages. The range itself need not be
+/// aligned so.
 fn aligned(process: &Process, pages: u64, align: usize) -> Option<Range> {
     let base = process.extent().0 as usize / PAGE_SIZE;
     let whole = process.take(pages + align as u64 - 1, 1, Use::Mapping, Commit::Unchecked)?;
@@ -226,7 +227,7 @@ fn map_at(call: Call) -> Result<usize, c_int> {
     }
 }
 
-/// Maps at addresses that have no part of the range.
+/// Maps at addresses outside the range.
 fn outside(call: Call) -> Result<usize, c_int> {
     let reserves = call.over() == Over::Nothing && call.access & PROT_ALL == libc::PROT_NONE;
     let is_refused = |process: &Process| process.hints.are_refused(call.address, call.len);
@@ -253,7 +254,8 @@ fn map_paged(process: &Process, range: Range, call: Call) -> Result<usize, c_int
 /// Maps unpaged memory over pages of the range. If the kernel refuses, nothing changes.
 fn map_foreign(named: &Named, call: Call) -> Result<usize, c_int> {
     let trial = call.anywhere().kernel()?;
-    // SAFETY: just mapped, and not passed on. Stays if it is of huge pages, and the length is not.
+    // SAFETY: just mapped, and not passed on. The mapping stays if it is of huge pages, and the
+    // length is not a multiple of theirs.
     let _ = unsafe { unmap(trial, call.len) };
     if call.over() == Over::Nothing {
         claim_outside(named)?;

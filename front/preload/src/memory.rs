@@ -6,12 +6,12 @@
 //!                it, and allocates, or waits for threads that allocate        Pieces
 //! blocks of 64 KiB and more: mappings of their own                        Pages
 //! ```
-//! A mapping is of zeros, and takes memory page by page as it is written: the manager's tables are
-//! as long as the budget, and mostly unused in a short-lived process.
+//! A mapping reads as zeros, and takes memory page by page as it is written: the manager's tables
+//! are sized for the whole budget, and mostly unused in a short-lived process.
 //!
-//! Its locks are held during a fork ([`ForkLock`]), so that the child finds it consistent. A signal
-//! handler that interrupted its thread at `main`, and forks, cannot take that lock: its child does
-//! not use `main` again.
+//! The allocator's locks are held during a fork ([`ForkLock`]), so that the child finds it
+//! consistent. A signal handler that interrupted its own thread in `main`, and forks, cannot take
+//! that lock: its child does not use `main` again.
 
 use crate::blocks::BLOCKS;
 use crate::dump;
@@ -330,7 +330,7 @@ pub(crate) fn abandon() {
     STUCK.store(true, Release);
 }
 
-/// Whether this thread has `main` locked, so that this is a signal handler.
+/// Whether this thread has `main` locked; the caller then runs in a signal handler.
 pub(crate) fn is_interrupted() -> bool {
     AT_MAIN.get()
 }

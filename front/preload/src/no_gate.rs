@@ -1,4 +1,5 @@
-//! The gate for system calls where there is none: it knows the calls of x86-64.
+//! Takes the place of the gate for system calls on machines without one: the gate knows only the
+//! calls of x86-64.
 
 pub(crate) use crate::native::call_by_library as call;
 use std::io;
@@ -11,19 +12,19 @@ pub(crate) type Follow = fn(usize, usize, libc::c_int) -> Result<(), libc::c_int
 const ABSENT: &str = "system calls get copies on x86-64 only";
 
 /// # Errors
-/// There is none.
+/// Always: there is no gate.
 pub(crate) fn prepare(_: Follow) -> Result<(), String> {
     Err(ABSENT.to_owned())
 }
 
 /// # Errors
-/// There is none.
+/// Always: there is no gate.
 pub(crate) fn close(_: bool) -> Result<(), String> {
     Err(ABSENT.to_owned())
 }
 
 /// # Errors
-/// There is none.
+/// Always: there is no gate.
 pub(crate) fn reserve(_: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
@@ -40,7 +41,7 @@ pub(crate) fn may_be_restricted() -> bool {
     false
 }
 
-/// Whether a page is writable is not known: none is touched ahead.
+/// Whether a page is writable is not known here, so no page is touched ahead.
 pub(crate) fn is_writable(_: usize) -> bool {
     false
 }

@@ -1,4 +1,4 @@
-//! Functions of the C library by which a program may come to pin pages for I/O (pins.rs).
+//! Functions of the C library after which a program may have pages pinned for I/O (pins.rs).
 //!
 //! ```text
 //! open, ioctl, ... --- look: do the arguments say so? --> pins::expect
@@ -11,12 +11,12 @@
 //! - ioctl of a kind whose drivers pin memory: RDMA, VFIO, GPUs, cameras, disks. The descriptor of
 //!   such a device may have been received from another process; it pins nothing before an ioctl.
 //! - A socket of a family whose buffers are pinned.
-//! - All of these by `syscall`.
+//! - All of these through `syscall`.
 //!
 //! The functions may run in signal handlers, in children of vfork, and with any arguments: until
-//! pins are expected they neither allocate nor lock, but for system calls that change mappings, and
-//! of the program's memory they read nothing but a `struct open_how` and a `struct
-//! io_uring_params`. They go on by a jump: the next function returns to the caller, and a thread
+//! pins are expected they neither allocate nor lock, except for system calls that change mappings,
+//! and the only memory of the program that they read is a `struct open_how` and a `struct
+//! io_uring_params`. They continue by a jump: the next function returns to the caller, and a thread
 //! that is cancelled there unwinds no frame of this library.
 
 use crate::by_number;
@@ -170,7 +170,8 @@ unsafe fn has_own_rings(parameters: *const u32) -> bool {
         && unsafe { parameters.add(FLAGS_INDEX).read_unaligned() } & SETUP_NO_MMAP != 0
 }
 
-/// Whether an operation of io_uring_register(2) may pin memory, by its number; those to come may.
+/// Whether an operation of io_uring_register(2) may pin memory, by its number; unknown later
+/// operations may.
 fn registers_memory(operation: u32) -> bool {
     const USE_REGISTERED_RING: u32 = 1 << 31;
     const BUFFERS: u32 = 0;

@@ -1,15 +1,16 @@
-//! Whether devices may write to pages of the program by themselves: the manager is notified.
+//! Notifies the manager once devices may write to the program's pages directly.
 //!
 //! ```text
 //! pinning.rs: a call that makes it possible --\
 //! descriptors inherited over exec -------------> EXPECTED --> Uffd::expect_pins
 //! a forked child: the flag of its parent -----/
 //! ```
-//! Pages leave the program as copies, and a copy loses what a device writes to the page afterwards.
-//! Once the program may pin pages, they are moved instead, which the kernel refuses for pinned ones
-//! (`platforms/uffd/src/take_out.rs`). It refuses pages that a fork has shared, too: those are made
-//! the process's own first, and later forks share none. That is slower, so it begins with the first
-//! reason for it, and does not end. Before the manager runs, only the flag is set.
+//! Pages are evicted by copying them, and the copy lacks anything that a device writes to the page
+//! afterwards. Once the program may pin pages, pages are moved instead of copied, which the kernel
+//! refuses for pinned ones (`platforms/uffd/src/take_out.rs`). The kernel also refuses to move
+//! pages that a fork has shared: these are made the process's own first, and later forks share
+//! none. Moving is slower, so it begins with the first reason to expect pins, and does not end.
+//! Before the manager runs, only the flag is set.
 
 use crate::gate;
 use crate::process::{Process, SPACE, running};
@@ -67,14 +68,14 @@ pub(crate) fn are_expected() -> bool {
     NOTIFIED.load(Acquire)
 }
 
-/// Looks at the descriptors that the program has inherited.
+/// Checks the descriptors that the program has inherited.
 pub(crate) fn look_at_inherited() {
     if !EXPECTED.load(Relaxed) && may_pin_by_any() {
         EXPECTED.store(true, Relaxed);
     }
 }
 
-/// Without /proc, or a descriptor to read it with, the likely numbers are looked at.
+/// Without /proc, or a descriptor to read it with, the likely numbers are checked.
 fn may_pin_by_any() -> bool {
     const LIKELY: RawFd = 1024;
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -87,7 +88,8 @@ fn may_pin_by_any() -> bool {
     }
 }
 
-/// Whether pages may be pinned by a descriptor. A ring is one that this library did not see made.
+/// Whether pages may be pinned through a descriptor. A ring counts: this library did not see how it
+/// was made.
 fn may_pin(number: RawFd) -> bool {
     // SAFETY: only queried; the kernel refuses a number that is not open.
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };

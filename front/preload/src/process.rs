@@ -33,11 +33,11 @@ pub(crate) const SPACE: SpaceId = SpaceId(0);
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
-/// How often the regions of any process with this memory changed, and its ancestors. It grows under
-/// the lock of the regions, before the change.
+/// How often regions have changed, in all processes with this memory and in their ancestors. It
+/// grows under the lock of the regions, before the change.
 static REGION_CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// A state of the program's memory: what was seen of regions and protections is true as long as
+/// A state of the program's memory: regions and protections that were read are valid as long as
 /// this does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
@@ -46,7 +46,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// That of no process.
+    /// The state of no process.
     pub(crate) const NONE: State = State { regions: 0, protections: 0 };
 }
 
@@ -78,9 +78,10 @@ pub(crate) struct Process {
     pub(crate) brings: AtomicBool,
     /// Other runs, whose processes have pages that this one accesses.
     pub(crate) others: Others,
-    /// Read during each fault: a thread that writes waits for those that have begun.
+    /// Locked for reading during each fault: a thread that locks it for writing waits for the
+    /// faults that have begun.
     pub(crate) faults: Arc<CpuLock>,
-    /// Knows what lies where in the range.
+    /// Knows the use of each page of the range.
     pub(crate) owner: Arc<dyn Owner>,
     /// Whether pages may be shared with a parent or a child.
     pub(crate) shares: AtomicBool,
@@ -89,8 +90,8 @@ pub(crate) struct Process {
     pub(crate) _serving: Serving,
 }
 
-/// This process if it is served. A forked child that has not needed that so far is served from now
-/// on.
+/// This process if it is served. A forked child that has not needed a manager so far is served from
+/// now on.
 #[inline]
 pub(crate) fn running() -> Option<&'static Process> {
     already_running().or_else(|| {
@@ -178,8 +179,8 @@ impl Process {
 
     /// Whether a child could get everything that is resident: dirty pages need slots.
     pub(crate) fn can_fork(&self) -> bool {
-        // Statistics take memory of the library's, whose lock others wait for with regions locked:
-        // a signal's handler must not wait for these meanwhile.
+        // Statistics allocate from the library's own memory. Other threads wait for its lock with
+        // the regions locked, so a signal handler must not wait for the regions meanwhile.
         let blocked = Blocked::now();
         let now = self.manager.statistics();
         let free = now.get(Counter::SlotsTotal) - now.get(Counter::SlotsUsed);
@@ -227,7 +228,7 @@ impl Process {
         self.in_helper(|| self.manager.discard_swapped(SPACE, range))
     }
 
-    /// Reads a range ahead: at most a quarter of memory, so that it pushes few other pages out.
+    /// Reads a range ahead: at most a quarter of memory, so that few other pages are evicted.
     pub(crate) fn prefetch(&self, range: Range) {
         let most = self.manager.frames() / 4;
         let end = Vpn(range.end.0.min(range.first.0 + most));

@@ -258,12 +258,12 @@ impl Process {
         act: impl FnOnce() -> Result<(), E>,
     ) -> Option<Result<(), E>> {
         let change = self.change();
-        // Before the change, which forgets it.
+        // Before the change, which forgets the advice.
         self.regions_mut(&change.blocked).inherited.carry(range, aside.first);
         let changing = self.begin_change(&change, range, Over::Mappings)?;
         // Later, this would undo what the program has advised about the kernel's mapping.
         self.dump.include(range);
-        // A fault that began before may still bring a page of zeros in, to which threads store.
+        // A fault that began before may still insert a page of zeros, to which threads would store.
         drop(self.faults.write());
         self.reporter.note_demand();
         self.shift(range, aside.first);

@@ -1,8 +1,8 @@
 //! Which pages of the range are in use, and for what.
 //!
 //! ```text
-//! used:  first page -> Region { end, use }      neighbours of equal use stay apart: a region is a
-//! free:  Vacant                                 bound for what a fault brings along
+//! used:  first page -> Region { end, use }      neighbours of equal use stay apart: a region
+//! free:  Vacant                                 bounds the pages that one fault brings in
 //! ```
 //! A region that a thread unmaps or maps over is [`Use::Changing`] meanwhile: its contents are
 //! dropped while it is still in use, so that no other thread gets its pages early, and a fault

@@ -6,9 +6,9 @@
 //!                        \- all else ---> Calls --> the file's device, in the helper
 //! ```
 //! A read that takes no other thread is twice as fast. But the program may close its copy past the
-//! C library, and the number may become another file's. The descriptor is looked at after each
-//! read: it never becomes the swap file's again. A write cannot be checked so: it would be in the
-//! other file by then. Connections to a server are the helper's alone.
+//! C library, and the number may become another file's. So the descriptor is checked after each
+//! read: a number once lost never becomes the swap file's again. A write cannot be checked this
+//! way: its data would be in the other file by then. Only the helper uses connections to a server.
 
 use crate::process::running;
 use highwater_devices::{Arena, Device, Lenders, Reason, Started};
@@ -41,8 +41,8 @@ impl Copied {
     }
 
     fn borrow(&self) -> BorrowedFd<'_> {
-        // SAFETY: guarded against the C library's functions; if it is closed all the same, what it
-        // was used for is done again.
+        // SAFETY: guarded against the C library's functions; if it is closed all the same, the
+        // operation is repeated.
         unsafe { BorrowedFd::borrow_raw(self.number) }
     }
 

@@ -43,7 +43,7 @@ pub(crate) struct Reporter {
     file: Option<StatsFile>,
     /// [`RUNNING`], [`ENDING`] or [`ENDED`].
     stage: AtomicU32,
-    /// 1: what is published is final.
+    /// 1: the published figures are final.
     is_last: AtomicU64,
     /// Memory that is not paged.
     pub(crate) unpaged: Unpaged,
@@ -119,7 +119,7 @@ impl Reporter {
             self.unpaged.publish();
         }
         self.tell_lost(&mut told);
-        // First what matters most: to look takes long where there are many mappings.
+        // The most important figures first: a look takes long where there are many mappings.
         self.publish(Look::IfDue);
         self.unpaged.look();
         self.is_last.store(1, Relaxed);
@@ -146,7 +146,7 @@ impl Reporter {
         }
     }
 
-    /// Says which replicas of swap are not used any more, but those that were told.
+    /// Says which replicas of swap are no longer used, except those in `told`.
     fn tell_lost(&self, told: &mut Vec<LostReplica>) {
         for lost in self.manager.platform().devices().lost_replicas() {
             if !told.contains(&lost) {

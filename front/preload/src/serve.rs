@@ -1,4 +1,4 @@
-//! Starts the manager of a process, and answers its server which pages belong to whom.
+//! Starts the manager of a process, and tells the server of its faults which use each page has.
 
 use crate::balance::Memory;
 use crate::calls::Calls;
@@ -200,7 +200,7 @@ fn platform(
 }
 
 /// How the faults of this program are delivered. If it has a malloc of its own, the C library's
-/// memory is paged too, and the C library uses that with signals blocked.
+/// memory is paged too, and the C library uses that memory with signals blocked.
 fn delivery(settings: &Settings) -> Delivery {
     match (settings.faults, settings.system_calls) {
         (FaultThreads::InThread, SystemCalls::Copies) if malloc::other().is_none() => {

@@ -6,13 +6,14 @@
 //!              tables; other pages go to slots
 //! Way::Slots   all pages go to slots
 //! ```
-//! No page of a stretch is swapped out, so a page that is missing there is of zeros, in the child
-//! as in the parent, whether or not the child has registered it yet. The rest of the range is not
-//! inherited, and inaccessible in the child until it is registered.
+//! No page of a stretch is swapped out, so a page that is missing there reads as zeros, in the
+//! child as in the parent, whether or not the child has registered it yet. The rest of the range is
+//! not inherited, and inaccessible in the child until it is registered.
 //!
-//! Shared pages that part take memory. While there is enough, the kernel copies them, and they are
-//! counted afterwards. Else they are guarded: write-protected in both processes, so that each
-//! counts before it parts, and the thread that writes to it frees memory for it.
+//! A shared page that is written to parts: the kernel copies it, which takes memory. While there is
+//! enough memory, these pages are counted after they were copied. Otherwise shared pages are
+//! guarded: write-protected in both processes, so that each page is counted before it is copied,
+//! and the thread that writes to it frees memory for the copy.
 
 use crate::pins;
 use crate::process::{Process, SPACE};
@@ -33,9 +34,9 @@ enum Way {
     Slots,
 }
 
-/// Decides. UFFDIO_MOVE refuses shared pages, and could not tell them from pinned ones. A page of a
-/// served file lies within a stretch, but is not one of its pages. The pages of a large page come
-/// and go together.
+/// Decides how. UFFDIO_MOVE refuses shared pages, and the refusal does not tell them from pinned
+/// pages. A page of a served file lies within a stretch, but is not one of its pages. The pages of
+/// a large page come and go together.
 fn way(process: &Process) -> Way {
     let large = process.settings.large_pages == LargePages::On;
     match large || process.files.are_served() || pins::are_expected() {
@@ -44,8 +45,8 @@ fn way(process: &Process) -> Way {
     }
 }
 
-/// In the helper, with changes of regions stopped: what a child gets. Stretches are shared until
-/// [`end`]. `parts`: the pages of the range that are the manager's.
+/// In the helper, with changes of regions stopped: prepares the pages that a child gets. Stretches
+/// are shared until [`end`]. `parts`: the pages of the range that are the manager's.
 pub(crate) fn begin(
     process: &Process,
     parts: &[(Vpn, Vpn)],
@@ -61,7 +62,7 @@ pub(crate) fn begin(
     let unpaged = &process.reporter.unpaged;
     unpaged.note_fork(snapshot.resident().iter().map(|range| range.end.0 - range.first.0).sum());
     if unpaged.needs_guard() {
-        // The pages follow after the fork: until then the forking thread writes to some.
+        // The pages are guarded after the fork: until then the forking thread writes to some.
         unpaged.begin_guard(SPACE, &[]);
     }
     if offer(process, &frozen, Offer::Made).is_ok() {
@@ -80,7 +81,7 @@ pub(crate) fn end(process: &Process, frozen: Frozen) {
     process.manager.thaw(SPACE, frozen);
 }
 
-/// Guards all pages, once so many could part unseen that the limit is exceeded.
+/// Guards all pages, once enough of them could part uncounted to exceed the limit.
 pub(crate) fn guard_if_tight(process: &Process) {
     let unpaged = &process.reporter.unpaged;
     if unpaged.needs_guard() {

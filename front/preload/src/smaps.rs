@@ -1,4 +1,5 @@
-//! The resident memory of a process as the kernel counts it: what is not paged, and what it shares.
+//! The resident memory of a process as the kernel counts it: unpaged memory, and pages that it
+//! shares with other processes.
 //!
 //! ```text
 //! /proc/self/smaps -- 16 KiB at a time --> Lines --> Parser --> Seen
@@ -79,7 +80,7 @@ impl Elsewhere {
 pub(crate) struct Seen {
     /// Outside the ranges, pages of others included.
     pub(crate) elsewhere: Elsewhere,
-    /// The part of that which counts for this process.
+    /// The part of `elsewhere` that counts for this process.
     pub(crate) elsewhere_counted: u64,
     /// The part of resident memory in the ranges that counts for other processes (Rss without Pss).
     pub(crate) shared: u64,
@@ -89,7 +90,7 @@ pub(crate) struct Seen {
 /// begins there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Paged {
-    /// The range, of which the program may have mapped files or code over parts.
+    /// The range. The program may have mapped files or code over parts of it.
     pub(crate) range: (u64, u64),
     /// The frames of pages.
     pub(crate) stage: (u64, u64),
@@ -190,8 +191,8 @@ impl Parser<'_> {
         }
     }
 
-    /// The last line of a mapping. Paged memory of the range is registered with userfaultfd. What
-    /// the program has mapped over parts of the range is not, and counts here.
+    /// The last line of a mapping. Paged memory of the range is registered with userfaultfd.
+    /// Mappings that the program has made over parts of the range are not, and count here.
     fn flags(&mut self, line: &[u8]) {
         let Some(Mapping { start, kind, rss, pss, huge }) = self.mapping.take() else { return };
         let lies_in = |(from, to): (u64, u64)| (from..to).contains(&start);

@@ -4,8 +4,9 @@
 //! call:   [------------------------------------------]
 //! parts:  Outside | Region | Unused | Region | Outside
 //! ```
-//! The kernel owns what lies outside the paged range, and what the program mapped over pages of it.
-//! Pages of the range that are not in use count as not mapped, although the kernel has them mapped.
+//! The kernel owns memory outside the paged range, and mappings that the program made over pages of
+//! it. Pages of the range that are not in use count as not mapped, although the kernel has mapped
+//! them.
 //! Calls on addresses outside, and invalid ones (unaligned, empty, beyond the end), go to the
 //! kernel, which returns the right errors.
 

@@ -1,14 +1,14 @@
 //! Stacks in memory that is not paged.
 //!
-//! While a page of a stack is locked, as those that a fork shares are, or missing, as in a child
-//! that is not registered yet, code that runs on it cannot go on.
+//! Code cannot run on a stack while one of its pages is locked, as pages that a fork shares are, or
+//! missing, as in a child that is not registered yet.
 
 use highwater_os::sys;
 use highwater_units::PAGE_SIZE;
 use libc::c_int;
 use std::arch::naked_asm;
 
-/// Length of a stack, of which the first page is closed.
+/// Length of a stack, whose first page is inaccessible.
 pub(crate) const LEN: usize = 1 << 20;
 
 /// Memory for a stack. Its pages are taken when they are used.

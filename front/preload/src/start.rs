@@ -7,8 +7,8 @@
 //!        Declined  from then on, of a program that may restrict its system calls
 //! ```
 //! While one thread starts the manager, its own requests go unpaged, so that nothing recurses.
-//! Requests of other threads wait, since what they got meanwhile would stay unpaged; but only for
-//! [`START_MAX`], since they may hold a lock that the start needs.
+//! Requests of other threads wait, since memory that they got meanwhile would stay unpaged; but
+//! only for [`START_MAX`], since they may hold a lock that the start needs.
 
 use crate::end::{end, say};
 use crate::process::{Process, running, set_running};
@@ -60,8 +60,8 @@ pub(crate) fn allow() -> bool {
     STATE.compare_exchange(LATER, IDLE, AcqRel, Relaxed).is_ok()
 }
 
-/// This process is not to be served, if it is not yet: it is about to restrict its system calls,
-/// and a start needs many.
+/// This process, if it is not served yet, is not to be served: it is about to restrict its system
+/// calls, and a start needs many of them.
 pub(crate) fn decline() {
     for undecided in [IDLE, LATER] {
         let _ = STATE.compare_exchange(undecided, DECLINED, AcqRel, Relaxed);
@@ -110,7 +110,8 @@ pub(crate) fn get_for_files() -> Option<&'static Process> {
     (wanted != MapFiles::Off).then(get).flatten()
 }
 
-/// The caller's stack may be a thread's of 16 KiB, and a start takes 38: it runs on one of its own.
+/// The caller may be a thread whose stack has 16 KiB, and a start takes 38: it runs on a stack of
+/// its own.
 fn start() -> Option<&'static Process> {
     if STATE.compare_exchange(IDLE, STARTING, AcqRel, Acquire).is_err() {
         return get();
@@ -159,7 +160,7 @@ fn takes_signals(settings: &Settings) -> bool {
     come_as_signals(settings.faults, settings.system_calls) && go::is_running()
 }
 
-/// Prepares the gate, before a helper that may inherit the filter.
+/// Prepares the gate, before a helper is started, which may inherit the filter.
 fn prepare(settings: &Settings) -> Result<(), String> {
     match settings.system_calls {
         SystemCalls::Faults => Ok(()),
@@ -167,7 +168,7 @@ fn prepare(settings: &Settings) -> Result<(), String> {
     }
 }
 
-/// Before the program has paged memory: system calls reach it.
+/// Before the program has paged memory: lets system calls reach that memory.
 fn close_gate(process: &Process) {
     let closed = match process.settings.system_calls {
         SystemCalls::Faults => Ok(()),
@@ -208,7 +209,7 @@ pub(crate) fn withdraw() {
     set_running(None);
 }
 
-/// In a forked child that is served when it needs that: requests find out whether it is
+/// In a forked child that is served once it needs a manager: requests find out whether it is
 /// (`later.rs`).
 pub(crate) fn put_off_child() {
     STATE.store(RUNNING, Release);

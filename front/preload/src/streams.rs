@@ -1,9 +1,10 @@
 //! The C library's lock of its list of streams, which its fork takes.
 //!
-//! The C library takes it after all fork handlers, when the entries of shared pages are locked and
-//! the heap is closed. A thread that flushes all streams holds it, and waits for a stream whose
-//! user may be waiting for such a page; a stream's own functions may allocate under it. So fork
-//! takes it before ([`crate::fork`]), which the C library's recursive lock allows.
+//! The C library takes this lock after all fork handlers, when the entries of shared pages are
+//! locked and the heap is closed. A thread that flushes all streams holds it, and waits for a
+//! stream whose user may be waiting for a shared page; a stream's own functions may allocate under
+//! it. So fork takes the lock before all of these ([`crate::fork`]), which the C library's
+//! recursive lock allows.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;

@@ -3,8 +3,8 @@
 //! ```text
 //! write to a device -- Lender::claim --> Level --> Share: room of the run, by level
 //! ```
-//! A device that gets no room refuses the write, and the next device takes over. Nobody reports
-//! that a process was killed, so the helper then looks for some.
+//! A device that gets no room refuses the write, and the next device takes over. No message tells
+//! that a process was killed, so the helper then searches for killed processes.
 
 use highwater_devices::{Device, Lender};
 use highwater_os::{helper, sys};
@@ -97,12 +97,12 @@ impl Lender for Level {
     }
 }
 
-/// Whether the run has room for so many slots now.
+/// Whether the run has room for `slots` slots now.
 pub(crate) fn has_slots(share: &Share, slots: u64) -> bool {
     slots_left(share) >= slots
 }
 
-/// Whether the run has room for so many slots, soon. A process that was killed a moment ago still
+/// Whether the run soon has room for `slots` slots. A process that was killed a moment ago still
 /// has its room. Runs in the helper.
 pub(crate) fn await_slots(share: &Share, slots: u64) -> bool {
     let look = |attempt: u32| {

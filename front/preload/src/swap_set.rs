@@ -5,10 +5,10 @@
 //! "balance" thread: the list has changed --> "swapset" thread, until all changes are carried out
 //!   decide: what the user wants, and the part that the device has --> a Task
 //! ```
-//! A device of the list has the number of its place, after the devices of ancestors. Of removals
-//! one step is made at a time, so that another change is seen. Slots that forked children read stay
-//! until the children have left them: while a device is removed, each process also leaves the
-//! devices of its ancestors, and lets them know.
+//! A device of the list has the number of its place, after the devices of ancestors. A removal is
+//! made step by step, so that another change is noticed meanwhile. Slots that forked children read
+//! stay until the children have left them: while a device is removed, each process also leaves the
+//! devices of its ancestors, and lets the ancestors know.
 //!
 //! Locking: devices are added, and pipes of ancestors closed, while no fork is under way.
 
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::{AcqRel, Release};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// How long it waits for others: children that read slots, or a device that is slow.
+/// How long the thread waits for others: children that read slots, or a device that is slow.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The devices of a new process by their places; `None`: vacant.
@@ -102,8 +102,8 @@ enum Progress {
     Moves,
 }
 
-/// Starts a thread that follows the list, if it has changed and none does. Without one for lack of
-/// memory, the next look tries again.
+/// Starts a thread that follows the list, if the list has changed and no thread does it yet. If
+/// there is no memory for a thread, the balancer's next look tries again.
 pub(crate) fn follow_changes(process: &'static Process, share: &'static Arc<Share>) {
     if share.has_followed_swap() || process.follows_swap.swap(true, AcqRel) {
         return;
@@ -226,8 +226,8 @@ impl Follower {
         }
     }
 
-    /// Moves the contents off the devices of ancestors, and closes the pipes that tell them that
-    /// this process may read there.
+    /// Moves the contents off the devices of ancestors, and closes the pipes that tell the
+    /// ancestors that this process may read their slots.
     fn leave(&self, place: usize) -> Progress {
         let process = self.process;
         let holds = || process.holds.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! Recognises programs that start without this library: a sanitizer's, and musl's.
+//! Recognises programs that start without this library: those built with a sanitizer, and those
+//! linked with musl.
 //!
 //! A sanitizer has a malloc of its own, detects errors by the memory around its blocks, must be the
 //! first library, and relies on fixed addresses. musl's dynamic linker loads this library, too, but
@@ -120,7 +121,7 @@ fn sanitizer(
     })
 }
 
-/// The sanitizer that a library is of, by the name of its file.
+/// The sanitizer that a library belongs to, by the name of its file.
 fn of_library(name: &[u8]) -> Option<&'static str> {
     let found = SANITIZERS.iter().find(|(library, _)| name.starts_with(library));
     found.map(|(_, sanitizer)| *sanitizer)

@@ -1,5 +1,5 @@
-//! Counts what a process reads from both levels of its tier, window by window, for the division of
-//! its memory between pages and the fast level ([`Split`]).
+//! Counts the reads of a process from both levels of its tier, window by window, for the division
+//! of its memory between pages and the fast level ([`Split`]).
 //!
 //! Locking: none; the "balance" thread has it.
 
@@ -10,7 +10,7 @@ use highwater_session::{Costs, Split, Window};
 use highwater_uffd::Uffd;
 use highwater_units::Nanos;
 
-/// Sampled reads that a window has at least: a share of them is known within 9 percent.
+/// A window has at least this many sampled reads, which give a share of them within 9 percent.
 const SAMPLES_MIN: u64 = 128;
 /// Sampled pages, one in 256 of those written, that tell the share of small ones.
 const WRITES_MIN: u64 = 16;
@@ -21,8 +21,8 @@ const SLOW_MIN: u64 = 1024;
 /// Nanoseconds of a major fault without the codec: with it, 9 to 16 us are measured where all pages
 /// are in the fast level.
 const FAULT: f64 = 10_000.0;
-/// Decompressions that a fault from the fast level takes as long as: its own, and compressing
-/// another page in return, which takes twice as long.
+/// The codec's time in a fault from the fast level, in decompressions: one for the page itself, and
+/// two for compressing another page in return.
 const CODEC: f64 = 3.0;
 
 /// The counters at the end of the last window, and estimates for pages and devices.

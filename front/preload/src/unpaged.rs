@@ -6,12 +6,13 @@
 //!                           common pages that have not parted since                   common.rs
 //! begin_guard: they are write-protected, so that each counts before it parts
 //! ```
-//! Code, libraries, stacks and shared memory change seldom and take milliseconds to look up, so a
-//! look may use 1 % of a CPU. In between, growth of the resident set that nothing else explains
-//! counts as theirs. The rest is counted, and read at every tick of the balancer.
+//! Code, libraries, stacks and shared memory change seldom, and measuring them (a look) takes
+//! milliseconds, so looks may use 1 % of a CPU. Between two looks, growth of the resident set that
+//! nothing else explains is attributed to them. All other memory has counters, which the balancer
+//! reads at every tick.
 //!
-//! Pages of a process that part by writes are its minor faults, all of which count, or under guard
-//! the manager's faults.
+//! A page parts when it stops being shared ([`crate::common`]). The pages that a process parts by
+//! writes are counted by its minor faults, all of them, or under guard by the manager's faults.
 //!
 //! Locking: `looks`, `common`, `most` and `code`, each taken alone; `forked` after `common`, so
 //! that a look that ends a guard excludes a fork that begins one; `since` after `common`.
@@ -32,27 +33,28 @@ use std::time::{Duration, Instant};
 
 /// Pause after a look, as a multiple of its CPU time.
 const REST: u32 = 128;
-/// A resident set that changed by as much calls for a look.
+/// A change of the resident set by this much calls for a look.
 const MOVED: i64 = 1 << 20;
 
 /// The tick of the first look, ...
 const FIRST: u64 = 1;
-/// ... and of that of a child, of which most is its parent's: one that ends soon looks at nothing.
+/// ... and the tick of a child's first look: most of its memory is its parent's, and a child that
+/// ends soon needs no look.
 const FIRST_OF_CHILD: u64 = 2;
 
-/// So many pages at most part between two ticks of the balancer: 1.6 GB/s.
+/// At most this many pages part between two ticks of the balancer: 1.6 GB/s.
 const UNSEEN_MAX: u64 = 16384;
 
-/// So many may part unseen anyway. Most processes of a shell script share fewer, and their children
-/// write to some: under guard that takes a manager, and 5 ms.
+/// This many pages may part unseen (uncounted) in any case. Most processes of a shell script share
+/// fewer, and their children write to some: under guard such a write takes a manager, and 5 ms.
 const UNSEEN_MIN: u64 = 256;
 
-/// Under guard, one page in so many is kept free for pages that part, until all have: several
-/// threads may store before one has freed a batch.
+/// Under guard, one page in this many is kept free for pages that part, until all have parted:
+/// several threads may store before one of them has freed a batch.
 const RESERVE_SHARE: u64 = 32;
 
-/// How long a forked child may count for nobody: then it has an entry of the budget, or `highwater
-/// run` counts it, or it has ended.
+/// How long a forked child's memory may be counted nowhere: after this time the child has an entry
+/// of the budget, or `highwater run` counts it, or it has ended.
 const JOINS: Duration = Duration::from_millis(500);
 
 /// The signs that a look is due.
@@ -60,7 +62,7 @@ const JOINS: Duration = Duration::from_millis(500);
 struct Signs {
     /// Bytes of the resident set that nothing else accounts for.
     unexplained: i64,
-    /// Whether pages may be shared with a parent or a child; writes part them.
+    /// Whether pages may be shared with a parent or a child: writes make them part.
     shares: bool,
 }
 
@@ -97,8 +99,8 @@ impl Looks {
         self.next = 2 * self.ticks.max(1);
     }
 
-    /// Bytes that have become resident since the last look, if they are many: it may be some time
-    /// until the next one. Before the first one nothing is known: pages that a fork has shared are
+    /// Bytes that have become resident since the last look, if they are many: the next look may be
+    /// some time off. Before the first look nothing is known: pages that a fork has shared are
     /// resident in the child before they have frames.
     fn grown(&self, unexplained: i64) -> u64 {
         let grown = self.unexplained.map_or(0, |before| unexplained - before);
@@ -111,12 +113,12 @@ pub(crate) struct Unpaged {
     manager: Arc<Manager<Uffd>>,
     paged: Paged,
     looks: Mutex<Looks>,
-    /// At the last look, in bytes: what counts for this process, less all of the manager's. Below
-    /// zero where others map pages of the manager's, too, so that these count for them in part.
+    /// Bytes that counted for this process at the last look, less all of the manager's memory.
+    /// Negative where others map pages of the manager, too: these count for the others in part.
     elsewhere: AtomicI64,
     common: Mutex<Common>,
     since: Mutex<SinceMeasured>,
-    /// Minor faults of the program's process, before a guard.
+    /// Minor faults of the program's process, until a guard began.
     faults: AtomicU64,
     forked: Mutex<Option<Instant>>,
     share: Option<Arc<Share>>,
@@ -131,8 +133,8 @@ pub(crate) struct Unpaged {
 }
 
 impl Unpaged {
-    /// `range`: address of the paged range, and after it. `common`: pages that counted for the
-    /// parent when the process began.
+    /// `range`: first address of the paged range, and the address after its last. `common`: pages
+    /// that counted for the parent when the process began.
     pub(crate) fn new(
         manager: Arc<Manager<Uffd>>,
         share: Option<Arc<Share>>,
@@ -162,7 +164,7 @@ impl Unpaged {
     /// Looks if that is due, `passed` after the last call.
     pub(crate) fn tick(&self, passed: Duration, shares: bool) {
         let signs = Signs { unexplained: self.unexplained(), shares };
-        // Before the look, which counts them.
+        // Before the look, which counts these pages.
         self.take_lent();
         if lock(&self.looks).are_due(passed, signs) {
             let start = clock_gettime(ClockId::ThreadCPUTime);
@@ -179,20 +181,20 @@ impl Unpaged {
             return;
         };
         if lock(&self.code).is_due(passed, resident, share.left()) {
-            // Without the lock: it may wait for a fork, which the balancer must not.
+            // Without the lock: the unmapping may wait for a fork, and the balancer must not wait.
             let unmapped = code::unmap();
             self.code_unmapped.fetch_add(unmapped.0, Relaxed);
             lock(&self.code).note(resident, unmapped);
         }
     }
 
-    /// Measures what is counted nowhere else.
+    /// Measures the memory that is counted nowhere else.
     pub(crate) fn look(&self) {
         let parted = self.parted();
         let Ok(Seen { elsewhere, elsewhere_counted, shared }) = smaps::read(&self.paged) else {
             return;
         };
-        // After that, which takes long where there are many mappings: devices may have grown.
+        // After reading smaps, which takes long with many mappings: devices may have grown.
         let managers = self.managers();
         let elsewhere_alone = elsewhere_counted.cast_signed() - managers.cast_signed();
         self.elsewhere.store(elsewhere_alone, Relaxed);
@@ -219,7 +221,7 @@ impl Unpaged {
             }
             Some(_) => Common::new(pages, parted),
         };
-        // Under guard, all that part are counted, by the process that parts them.
+        // Under guard, every page that parts is counted, by the process that parts it.
         if let Some(share) = kin.filter(|_| platform.is_guarded()) {
             share.exchange(more);
         }
@@ -228,7 +230,7 @@ impl Unpaged {
         }
     }
 
-    /// Whether a forked child may count for nobody.
+    /// Whether there may be a forked child whose memory is counted nowhere.
     fn has_forked(&self) -> bool {
         lock(&self.forked).is_some_and(|at| at.elapsed() < JOINS)
     }
@@ -240,7 +242,7 @@ impl Unpaged {
         *common = common.forked(pages);
     }
 
-    /// Takes over what forked children hold of this process's shared pages for it.
+    /// Takes over the shared pages of this process that forked children hold for it.
     fn take_lent(&self) {
         let pages = self.share.as_ref().map_or(0, |share| share.take_lent());
         if pages > 0 {
@@ -260,14 +262,14 @@ impl Unpaged {
         (platform.pages_parted() + self.faults.load(Relaxed)).cast_signed() + taken
     }
 
-    /// From now on pages of `parts` that part are counted one by one, before they do.
+    /// From now on each page of `parts` is counted before it parts.
     pub(crate) fn begin_guard(&self, space: SpaceId, parts: &[(Vpn, Vpn)]) {
         self.parted();
         // If the system refuses, some pages part unseen, until the next look.
         let _ = self.manager.platform().guard(space, parts);
     }
 
-    /// Whether so many pages could part unseen that the limit is exceeded.
+    /// Whether enough pages could part unseen to exceed the limit.
     pub(crate) fn needs_guard(&self) -> bool {
         let common = *lock(&self.common);
         if common.others() == 0 || self.manager.platform().is_guarded() {
@@ -286,8 +288,8 @@ impl Unpaged {
         own + devices.resident().0
     }
 
-    /// The part of the resident set that is neither paged nor the manager's, pages of others
-    /// included. Below zero for moments: the counters change one after the other.
+    /// The part of the resident set that is neither paged nor the manager's; it includes pages
+    /// shared with others. Negative for moments: the counters change one after the other.
     fn unexplained(&self) -> i64 {
         let paged = Bytes::of_pages(self.manager.platform().pages_in_use());
         resident().0.cast_signed() - (paged.0 + self.managers()).cast_signed()
@@ -314,7 +316,7 @@ impl Unpaged {
         let returning = at_look.map_or(0, |resident| lock(&self.code).returning(resident));
         let known = grown.max(returning) + self.managers();
         let unpaged = Bytes(known.saturating_add_signed(self.elsewhere.load(Relaxed)));
-        // Such a child keeps the manager's memory as it was.
+        // A child that is counted nowhere keeps a copy of the manager's memory as of the fork.
         let of_child = if self.has_forked() { Bytes(memory::resident() as u64) } else { Bytes(0) };
         let (common, parted) = (*lock(&self.common), platform.pages_parted());
         let unmeasured = self.unmeasured();
@@ -330,7 +332,7 @@ impl Unpaged {
         }
     }
 
-    /// Pages that have parted, and that nobody has counted for a child without a manager.
+    /// Pages that have parted and that no measurement has counted for a child without a manager.
     fn unmeasured(&self) -> u64 {
         let Some(share) = self.share.as_ref().filter(|_| self.manager.platform().is_guarded())
         else {
@@ -349,7 +351,7 @@ impl Unpaged {
     }
 }
 
-/// Whether pages that part unseen may exceed what is left.
+/// Whether the pages that may part unseen exceed the memory that is left.
 fn is_tight(can_part: u64, left: impl FnOnce() -> u64) -> bool {
     can_part > UNSEEN_MIN && left() < can_part.min(UNSEEN_MAX)
 }

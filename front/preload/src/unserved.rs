@@ -1,7 +1,7 @@
 //! Statistics of a process that was never served, but needed more than the budget.
 //!
-//! None of its memory was paged, so the summary of the run shows what it was. Smaller processes
-//! publish nothing.
+//! None of its memory was paged, so the summary of the run shows which kinds of memory it had.
+//! Smaller processes publish nothing.
 
 use crate::smaps::{self, Paged};
 use crate::{environment, later, process, start};

@@ -1,7 +1,7 @@
 //! Samples what malloc holds, for the statistics of the run.
 //!
 //! ```text
-//! hw-report, every 100 ms ── due? ── walk over all slabs ──> MallocStats { now, at_most }
+//! report, every 100 ms ── due? ── walk over all slabs ──> MallocStats { now, at_most }
 //!                             ^── after a pause of 128 times the walk's CPU time
 //! exit, _exit ────────────────────── walk ──/
 //! ```

@@ -5,8 +5,9 @@
 //!                                                            |- mappings, by address
 //!                                                            \- small ones: the C library's malloc
 //! ```
-//! Each array keeps the capsule that has allocated its data, so an array may outlive the context in
-//! which it was made. Locking: `mappings`, while no other lock is taken but the memory's own.
+//! Each array keeps the capsule of the handler that allocated its data, so an array may outlive the
+//! context in which it was made. Locking: `mappings`. While it is held, no lock is taken but the
+//! memory's own.
 
 use crate::memory::Memory;
 use highwater::Mapping;
@@ -18,11 +19,12 @@ use std::collections::HashMap;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Data from this length on is paged: a mapping takes whole pages, and an entry of a table.
+/// Data of this length and more is paged. Shorter data is not, since each mapping takes whole pages
+/// and a table entry.
 const PAGED_MIN: usize = 64 << 10;
 const PAGE: usize = 4096;
 
-/// Places in the table of NumPy's C API, which never change.
+/// Indices into the table of NumPy's C API, which never change.
 const API_SET_HANDLER: usize = 304;
 const NAME: *const c_char = c"mem_handler".as_ptr();
 
@@ -89,7 +91,7 @@ pub(crate) fn set_handler(
     }
 }
 
-/// The last array of the handler is gone.
+/// Frees the handler: its last array has been freed.
 ///
 /// # Safety
 /// `capsule` is one of [`handler`].
@@ -107,7 +109,7 @@ impl Allocator {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A mapping of zeros; null if it is refused: NumPy raises MemoryError.
+    /// A mapping of zeros; null if it is refused, for which NumPy raises MemoryError.
     fn map(&self, len: usize) -> *mut c_void {
         let Ok(mut mapping) = self.memory.map(len) else { return ptr::null_mut() };
         let address = mapping.as_mut_ptr();
@@ -115,13 +117,14 @@ impl Allocator {
         address.cast()
     }
 
-    /// The mapping that begins at an address; `None`: it is the C library's.
+    /// The mapping that begins at an address; `None`: the block is from the C library.
     fn take(&self, address: *mut c_void) -> Option<Mapping> {
         let may_be = address.addr().is_multiple_of(PAGE);
         may_be.then(|| self.mappings().remove(&address.addr())).flatten()
     }
 
-    /// Another length of a mapping; null, and the mapping is as it was, if that is refused.
+    /// Changes the length of a mapping. If that is refused, returns null, and the mapping is
+    /// unchanged.
     fn resize(&self, mut mapping: Mapping, len: usize) -> *mut c_void {
         let resized = mapping.resize(len);
         let address = mapping.as_mut_ptr();
@@ -131,16 +134,16 @@ impl Allocator {
 }
 
 /// # Safety
-/// `ctx` is that of a handler.
+/// `ctx` is the context of a handler.
 unsafe fn allocator<'a>(ctx: *mut c_void) -> &'a Allocator {
-    // SAFETY: it lives as long as the handler's capsule.
+    // SAFETY: the allocator lives as long as the handler's capsule.
     unsafe { &*ctx.cast::<Allocator>() }
 }
 
 /// As malloc(3).
 ///
 /// # Safety
-/// `ctx` is that of a handler; a block is one of its own.
+/// `ctx` is the context of a handler; a block is one that it allocated.
 unsafe extern "C" fn malloc(ctx: *mut c_void, len: usize) -> *mut c_void {
     // SAFETY: NumPy's context and a length.
     unsafe { if len < PAGED_MIN { libc::malloc(len) } else { allocator(ctx).map(len) } }
@@ -149,7 +152,7 @@ unsafe extern "C" fn malloc(ctx: *mut c_void, len: usize) -> *mut c_void {
 /// As calloc(3).
 ///
 /// # Safety
-/// `ctx` is that of a handler; a block is one of its own.
+/// `ctx` is the context of a handler; a block is one that it allocated.
 unsafe extern "C" fn calloc(ctx: *mut c_void, count: usize, len: usize) -> *mut c_void {
     let Some(all) = count.checked_mul(len) else { return ptr::null_mut() };
     // SAFETY: NumPy's context and a length.
@@ -159,9 +162,9 @@ unsafe extern "C" fn calloc(ctx: *mut c_void, count: usize, len: usize) -> *mut 
 /// As realloc(3).
 ///
 /// # Safety
-/// `ctx` is that of a handler; a block is one of its own.
+/// `ctx` is the context of a handler; a block is one that it allocated.
 unsafe extern "C" fn realloc(ctx: *mut c_void, old: *mut c_void, len: usize) -> *mut c_void {
-    // SAFETY: NumPy's context, and a block of its own.
+    // SAFETY: NumPy's context, and a block that it allocated.
     unsafe {
         let allocator = allocator(ctx);
         match allocator.take(old) {
@@ -183,9 +186,9 @@ unsafe extern "C" fn realloc(ctx: *mut c_void, old: *mut c_void, len: usize) -> 
 /// As free(3).
 ///
 /// # Safety
-/// `ctx` is that of a handler; a block is one of its own.
+/// `ctx` is the context of a handler; a block is one that it allocated.
 unsafe extern "C" fn free(ctx: *mut c_void, block: *mut c_void, _: usize) {
-    // SAFETY: NumPy's context, and a block of its own.
+    // SAFETY: NumPy's context, and a block that it allocated.
     unsafe {
         match allocator(ctx).take(block) {
             Some(mapping) => drop(mapping),

@@ -1,4 +1,4 @@
-//! A mapping as an array of bytes: NumPy arrays lie in it, and keep it alive.
+//! A mapping as an array of bytes: NumPy arrays lie in the mapping, and keep it alive.
 //!
 //! ```text
 //! Block -- Held   Memory: contents of its own      File: those of a file
@@ -21,7 +21,7 @@ pub(crate) struct Block {
     len: usize,
 }
 
-/// What the bytes are.
+/// The mapping that has the bytes.
 enum Held {
     Memory(Mapping),
     File(FileMapping),
@@ -42,7 +42,7 @@ impl Held {
         }
     }
 
-    /// The contents of files stay: NumPy's functions refuse them before.
+    /// Refused for files, whose contents stay. The package refuses such calls before they get here.
     fn discard(&mut self, range: std::ops::Range<usize>) -> Result<(), Error> {
         match self {
             Held::Memory(mapping) => mapping.discard(range),
@@ -64,7 +64,7 @@ impl Block {
         Ok(Block::of(Held::Memory(mapping), FileAccess::ReadWrite))
     }
 
-    /// A file, opened in one of NumPy's modes `r`, `r+`, `w+`, of `nbytes` bytes or more.
+    /// A file of `nbytes` bytes or more, opened in one of NumPy's modes `r`, `r+`, `w+`.
     pub(crate) fn of_file(
         py: Python<'_>,
         memory: &Memory,

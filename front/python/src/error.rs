@@ -1,4 +1,4 @@
-//! Errors of the library as Python exceptions: classes of their names in
+//! Errors of the library as Python exceptions: classes with the same names in
 //! `front/python/python/highwater/_errors.py`.
 
 use highwater::Error;
@@ -13,7 +13,7 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
-/// The name of its class.
+/// The name of the exception class for an error.
 fn class_of(error: &Error) -> &'static str {
     match error {
         Error::Setting(_) => "SettingError",

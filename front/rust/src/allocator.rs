@@ -5,7 +5,7 @@
 //!                |- blocks of 64 KiB and more: a mapping each, by address
 //!                \- smaller ones: the global allocator's
 //! ```
-//! Locking: `mappings`, while no other lock is taken but the memory's own.
+//! Locking: `mappings`. While it is held, no lock is taken but the memory's own.
 
 use crate::mapping::Mapping;
 use crate::memory::Memory;
@@ -16,12 +16,14 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Blocks from this length on are paged: a mapping takes whole pages, and an entry of a table.
+/// Blocks of this length and more are paged. Shorter ones are not, since each mapping takes whole
+/// pages and a table entry.
 const PAGED_MIN: usize = 64 << 10;
 
-/// An allocator for containers that take one by the crate allocator-api2: its `Vec` and `Box`, and
-/// hashbrown's maps. Blocks of 64 KiB and more are paged, and grow without a copy; smaller ones are
-/// the global allocator's. What does not fit is an `AllocError` (`try_reserve` returns it).
+/// An allocator for containers that take an allocator of the crate allocator-api2: its `Vec` and
+/// `Box`, and hashbrown's maps. Blocks of 64 KiB and more are paged, and grow without being copied;
+/// smaller blocks come from the global allocator. A block that does not fit is refused with an
+/// `AllocError` (`try_reserve` returns it).
 ///
 /// In a forked child of the process that made the memory, nothing can be allocated, and nothing is
 /// freed.
@@ -52,7 +54,8 @@ struct Blocks {
 }
 
 impl PagedAllocator {
-    /// Blocks from a memory. It stays until the last clone and the last container are dropped.
+    /// An allocator of blocks from `memory`. The memory exists until the last clone of the
+    /// allocator and the last container are dropped.
     pub fn new(memory: &Memory) -> PagedAllocator {
         let blocks = Blocks { memory: memory.clone(), mappings: Mutex::default() };
         PagedAllocator { blocks: Arc::new(blocks) }
@@ -83,7 +86,7 @@ impl Blocks {
         self.mappings().remove(&block.addr().get()).expect("a block of this allocator")
     }
 
-    /// Another length of a paged block, which may move without a copy.
+    /// Changes the length of a paged block. The block may move, but it is not copied.
     fn resize(&self, block: NonNull<u8>, len: usize) -> Result<NonNull<[u8]>, AllocError> {
         if self.memory.is_inherited() {
             return Err(AllocError);
@@ -100,10 +103,11 @@ fn is_paged(layout: Layout) -> bool {
 }
 
 impl PagedAllocator {
-    /// Another length of a block. `of_small` changes one that is not paged, before and after.
+    /// Changes the length of a block. `of_small` does so for a block that is paged neither before
+    /// nor after the change.
     ///
     /// # Safety
-    /// The block is of this allocator, with the layout `old`.
+    /// The block comes from this allocator, and has the layout `old`.
     unsafe fn change(
         &self,
         block: NonNull<u8>,
@@ -120,7 +124,8 @@ impl PagedAllocator {
         }
         let to = self.allocate_zeroed(new)?;
         let kept = old.size().min(new.size());
-        // SAFETY: both blocks have as many bytes, and differ; the old one is not used any more.
+        // SAFETY: both blocks have as many bytes, and do not overlap; the old one is no longer
+        // used.
         unsafe {
             ptr::copy_nonoverlapping(block.as_ptr(), to.cast::<u8>().as_ptr(), kept);
             self.deallocate(block, old);
@@ -129,7 +134,7 @@ impl PagedAllocator {
     }
 }
 
-// SAFETY: a block stays where it is until it is freed or resized, also if the allocator is moved or
+// SAFETY: a block stays where it is until it is freed or resized, even if the allocator is moved or
 // cloned; clones share the blocks.
 unsafe impl Allocator for PagedAllocator {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
@@ -166,7 +171,7 @@ unsafe impl Allocator for PagedAllocator {
         old: Layout,
         new: Layout,
     ) -> Result<NonNull<[u8]>, AllocError> {
-        // What a mapping gets is zero, and so is what `change` does not copy.
+        // Pages that a mapping gets are zeros, and so are the bytes that `change` does not copy.
         // SAFETY: by contract of this function.
         unsafe { self.change(block, old, new, || Global.grow_zeroed(block, old, new)) }
     }

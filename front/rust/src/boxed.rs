@@ -9,8 +9,8 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
-/// A value in paged memory; `PagedBox<[T]>` is a slice. What [`PagedVec`](crate::PagedVec) says of
-/// accesses holds here, too.
+/// A value in paged memory; `PagedBox<[T]>` is a slice. Accesses behave as those to a
+/// [`PagedVec`](crate::PagedVec).
 ///
 /// ```
 /// # fn main() -> Result<(), highwater::Error> {
@@ -36,7 +36,7 @@ impl<T: Copy> PagedBox<[T]> {
     /// A slice of `len` zeros. It takes memory as it is written.
     ///
     /// # Errors
-    /// As of [`Memory::map`].
+    /// Those of [`Memory::map`].
     pub fn zeroed(memory: &Memory, len: usize) -> Result<PagedBox<[T]>, Error>
     where
         T: Zeroable,
@@ -44,7 +44,7 @@ impl<T: Copy> PagedBox<[T]> {
         Ok(PagedBox::of(memory.map(bytes_of::<T>(len))?, len))
     }
 
-    /// A slice of the first `len` elements of a mapping, which have values.
+    /// A slice of the first `len` elements of a mapping, which must have values.
     pub(crate) fn of(mut mapping: Mapping, len: usize) -> PagedBox<[T]> {
         let slice = ptr::slice_from_raw_parts_mut(mapping.as_mut_ptr().cast::<T>(), len);
         let value = NonNull::new(slice).expect("mappings do not lie at 0");
@@ -56,7 +56,7 @@ impl<T: ?Sized> Deref for PagedBox<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: a value that this owns.
+        // SAFETY: the box owns its value.
         unsafe { self.value.as_ref() }
     }
 }

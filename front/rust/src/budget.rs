@@ -5,7 +5,7 @@ use highwater_devices::size;
 use highwater_session::FLOOR;
 use highwater_units::Bytes;
 
-/// A size in whole pages, if it is large enough for a budget and the machine has as much.
+/// A size in whole pages, if it is large enough for a budget and the machine has that much memory.
 pub(crate) fn within(name: &str, text: &str, exists: Bytes) -> Result<Bytes, Error> {
     let least = Bytes::of_pages(FLOOR);
     let given = size(text).map_err(|error| {

@@ -26,7 +26,7 @@ pub struct Builder {
 }
 
 impl Memory {
-    /// Settings to choose from, each with a default.
+    /// A builder with the default of each setting.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -34,20 +34,20 @@ impl Memory {
 
 impl Builder {
     /// The budget for pages in memory, 4 MiB or more. The manager's own tables, and swap devices in
-    /// memory, come on top. Default: half of the memory that is available.
+    /// memory, come on top. Default: half of the available memory.
     pub fn memory(mut self, size: impl ToString) -> Builder {
         self.memory = Some(size.to_string());
         self
     }
 
-    /// The highest budget that [`Memory::set_budget`] may set. Default: twice the first one.
+    /// The highest budget that [`Memory::set_budget`] may set. Default: twice the first budget.
     pub fn memory_max(mut self, size: impl ToString) -> Builder {
         self.memory_max = Some(size.to_string());
         self
     }
 
-    /// Adds a swap device, as of `highwater run --swap`: `dir:/var/tmp:4G`, `zram:1G`,
-    /// `tier:zram:1G+dir:/var/tmp:8G`. Default: a file without a name in $TMPDIR or /var/tmp, of
+    /// Adds a swap device, in the notation of `highwater run --swap`: `dir:/var/tmp:4G`, `zram:1G`,
+    /// `tier:zram:1G+dir:/var/tmp:8G`. Default: an unnamed file in $TMPDIR or /var/tmp, as large as
     /// half of the free space.
     pub fn swap(mut self, spec: impl ToString) -> Builder {
         self.swap.push(spec.to_string());
@@ -61,21 +61,21 @@ impl Builder {
         self
     }
 
-    /// The pages that a fault of a sequential stream reads at most, 1 to 16. With 1 a fault reads
-    /// its own page only. Default: 16.
+    /// The largest number of pages that a fault of a sequential stream reads, 1 to 16. With 1, a
+    /// fault reads only its own page. Default: 16.
     pub fn readahead(mut self, pages: impl ToString) -> Builder {
         self.readahead = Some(pages.to_string());
         self
     }
 
-    /// The threads that serve page faults. Default: handler threads where they can serve system
-    /// calls too, else the thread that faults ([`Memory::serves_system_calls`]).
+    /// The threads that serve page faults. Default: handler threads where they can also serve the
+    /// faults of system calls, else the faulting thread ([`Memory::serves_system_calls`]).
     pub fn faults(mut self, threads: FaultThreads) -> Builder {
         self.faults = Some(threads);
         self
     }
 
-    /// Whether aligned blocks of 2 MiB come and go as a whole. Default: off.
+    /// Whether aligned blocks of 2 MiB are brought in and evicted as a whole. Default: off.
     pub fn large_pages(mut self, large_pages: LargePages) -> Builder {
         self.large_pages = large_pages;
         self
@@ -101,7 +101,7 @@ impl Builder {
         let devices = devices.iter().map(|area| area.open(self.seal).map_err(Error::Device));
         let devices = devices.collect::<Result<Vec<_>, _>>()?;
         let large_pages = self.large_pages == LargePages::On;
-        // Single pages need no frames side by side: the kernel compacts its own.
+        // Single pages need no contiguous frames; the kernel compacts its own frames.
         let compact = large_pages;
         let config =
             Config { kswapd_threads, window_max, compact, large_pages, ..Config::default() };
@@ -109,7 +109,7 @@ impl Builder {
         Engine::start(Plan { memory, memory_max, devices, faults, config }).map(Memory::of)
     }
 
-    /// The budget, and the highest one, where the machine has `exists`.
+    /// The budget and the highest budget, on a machine with `exists` bytes of memory.
     fn budget(
         &self,
         exists: Bytes,

@@ -1,14 +1,14 @@
-//! A manager on real page faults in this process, and the mappings that it pages.
+//! A manager that serves real page faults in this process, and the mappings that it pages.
 //!
 //! ```text
 //! Engine -- Live     Serving (handler threads, or SIGBUS in the faulting thread), Manager
-//!        |- Regions  what lies where; how much all mappings hold
+//!        |- Regions  where mappings lie; how much all of them may hold
 //!        |- Files    mapped files, in addresses of their own (files.rs)
 //!        \- limit    the pages that memory and swap can hold
 //! ```
-//! A mapping that could not be held is refused when it is made, not when it is touched: all of them
-//! together never exceed `limit`. Locking: `budget`, then `regions`. No thread touches paged memory
-//! while it has one of them, since a fault reads `regions`.
+//! A mapping that memory and swap could not hold is refused when it is made, not when it is
+//! touched: all mappings together never exceed `limit`. Locking: `budget`, then `regions`. No
+//! thread touches paged memory while it holds one of these locks, since a fault reads `regions`.
 
 use crate::advice::Advice;
 use crate::error::Error;
@@ -33,18 +33,18 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-/// Addresses, as a multiple of what memory and swap can hold: room for mappings that grow, and are
-/// moved, between others.
+/// The pages of the address range, as a multiple of those that memory and swap can hold: this
+/// leaves room for mappings that grow, or are moved, between others.
 const ADDRESSES_PER_CAPACITY: u64 = 2;
 
-/// How long a smaller budget waits for the next page to leave memory. A write to a disk takes less
-/// than a tenth of it.
+/// How long a smaller budget waits for the next page to be evicted. A write to a disk takes less
+/// than a tenth of this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long kswapd may free pages before a smaller budget looks again.
+/// How long a change to a smaller budget sleeps while kswapd frees pages, before it tries again.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// One frame in so many may be pinned, so that faults of other threads find frames to reclaim.
+/// One of this many frames may be pinned, so that faults of other threads find frames to reclaim.
 const PINNED_SHARE: u64 = 2;
 
 /// The parts and settings of a new engine.
@@ -56,8 +56,8 @@ pub(crate) struct Plan {
     pub(crate) config: Config,
 }
 
-/// The parts that a forked child must not touch: their threads do not exist there. Dropped in
-/// this order.
+/// The parts that a forked child must not touch: their threads do not exist there. The fields are
+/// dropped in this order.
 pub(crate) struct Live {
     _known: Known,
     fetchers: Mutex<Option<Arc<Fetchers>>>,
@@ -73,11 +73,11 @@ pub(crate) struct Live {
 pub(crate) struct Engine {
     live: ManuallyDrop<Live>,
     birth: Birth,
-    /// Of the space's first page.
+    /// The address of the space's first page.
     base: NonNull<u8>,
     regions: Arc<RwLock<Regions>>,
     files: Arc<Files>,
-    /// Files that are mapped, each with KEPT pages of memory.
+    /// The number of mapped files, each of which reserves KEPT pages of memory.
     mapped: AtomicU64,
     /// Held while the budget changes.
     budget: Mutex<()>,
@@ -85,7 +85,7 @@ pub(crate) struct Engine {
     limit: AtomicU64,
     /// Pages that are pinned now.
     pinned: AtomicU32,
-    /// The first page of a mapping is a multiple of it.
+    /// The first page of each mapping is a multiple of this.
     align: u64,
     delivery: Delivery,
     faults: Faults,
@@ -96,8 +96,9 @@ unsafe impl Send for Engine {}
 // SAFETY: as above.
 unsafe impl Sync for Engine {}
 
-/// Decides how faults are delivered, and whose. Handlers are for system calls, whose faults only
-/// they can serve; where those are not permitted, the thread that faults is faster.
+/// Decides how faults are delivered, and whether those of system calls are served. Only handler
+/// threads can serve the faults of system calls; where these are not permitted, it is faster to
+/// serve a fault in the faulting thread.
 pub(crate) fn decide(wish: Option<FaultThreads>, permitted: Faults) -> (Delivery, Faults) {
     match (wish, permitted) {
         (Some(FaultThreads::InThread), _) | (None, Faults::UserMode) => {
@@ -107,7 +108,7 @@ pub(crate) fn decide(wish: Option<FaultThreads>, permitted: Faults) -> (Delivery
     }
 }
 
-/// Whose faults this process may serve.
+/// Which faults this process may serve: those of system calls, too, or only those of user mode.
 fn permitted() -> Faults {
     match Source::find(Faults::All).probe() {
         Ok(_) => Faults::All,
@@ -167,7 +168,7 @@ impl Engine {
         self.live().map(|live| &*live.manager)
     }
 
-    /// What a forked child must not touch.
+    /// The parts that a forked child must not touch.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -193,7 +194,7 @@ impl Engine {
         self.delivery
     }
 
-    /// The first page of a mapping is a multiple of it.
+    /// The first page of each mapping is a multiple of this.
     pub(crate) fn align(&self) -> u64 {
         self.align
     }
@@ -203,7 +204,7 @@ impl Engine {
         &self.files
     }
 
-    /// Whose faults are served.
+    /// Which faults are served.
     pub(crate) fn faults(&self) -> Faults {
         self.faults
     }
@@ -228,17 +229,17 @@ impl Engine {
 
     /// Removes a mapping with its contents.
     pub(crate) fn remove(&self, range: Range) {
-        // In a child nothing of it is left.
+        // In a forked child nothing is left of the mapping.
         if self.manager().is_ok() {
             self.discard(range);
             self.regions().remove(range);
         }
     }
 
-    /// Makes a mapping longer, or shorter; returns where it lies then. Nothing is copied.
+    /// Makes a mapping longer or shorter; returns its new range. Nothing is copied.
     ///
     /// # Errors
-    /// As of [`Engine::add`]; the mapping is as it was.
+    /// Those of [`Engine::add`]; the mapping is unchanged.
     pub(crate) fn resize(&self, range: Range, pages: u64) -> Result<Range, Error> {
         let manager = self.manager()?;
         let resized = Range { first: range.first, end: range.first.offset(pages) };
@@ -253,7 +254,7 @@ impl Engine {
         if regions.extend(range, resized.end) {
             return Ok(resized);
         }
-        // Both count for a moment; only one has contents.
+        // Both ranges are reserved for a moment; only one of them has contents.
         let wanted = Bytes::of_pages(pages);
         let moved = regions.add(pages, self.align).ok_or(Error::Addresses { wanted })?;
         if let Some(before) = regions.find(range.first) {
@@ -265,7 +266,7 @@ impl Engine {
         Ok(moved)
     }
 
-    /// Pages that mappings may have, and those that they leave to files.
+    /// The pages that are reserved by mappings, and those that are kept for files.
     fn reserved(&self, regions: &Regions) -> u64 {
         regions.reserved() + self.mapped.load(Relaxed) * KEPT
     }
@@ -281,12 +282,13 @@ impl Engine {
         Ok(())
     }
 
-    /// A file is no longer mapped.
+    /// Gives back the memory of [`Engine::keep_for_file`]: a file is no longer mapped.
     pub(crate) fn end_keeping(&self) {
         self.mapped.fetch_sub(1, Relaxed);
     }
 
-    /// Serves the faults of files, whose addresses begin at `base`. Handlers serve all spaces.
+    /// Serves the faults on files, whose addresses begin at `base`. Handler threads already serve
+    /// all spaces.
     pub(crate) fn serve_files(&self, base: NonNull<u8>) -> std::io::Result<Addresses> {
         let Live { manager, owner, .. } = &*self.live;
         let _known = Known::new(base.addr().get(), PAGES as usize * PAGE_SIZE);
@@ -300,7 +302,7 @@ impl Engine {
     /// Refuses pages that memory and swap cannot hold.
     fn admit(&self, manager: &Manager<Uffd>, reserved: u64, pages: u64) -> Result<(), Error> {
         let unused = self.limit.load(Relaxed).saturating_sub(reserved);
-        // Looks at the devices only if it may matter.
+        // Examines the devices only if they may change the result.
         if pages <= unused.min(manager.capacity_left()) && manager.shortage().is_none() {
             return Ok(());
         }
@@ -311,7 +313,7 @@ impl Engine {
         Err(Error::Full { wanted: Bytes::of_pages(pages), left: Bytes::of_pages(left) })
     }
 
-    /// Says how a mapping is going to be used; `space` is that of its contents.
+    /// Says how a mapping is going to be used; `space` is the space of its contents.
     pub(crate) fn advise(&self, space: SpaceId, range: Range, advice: Advice) {
         match space {
             SPACE => self.regions().advise(range, advice),
@@ -319,7 +321,7 @@ impl Engine {
         }
     }
 
-    /// Reads pages ahead that are on a slow device.
+    /// Reads ahead those pages that are on a slow device.
     pub(crate) fn prefetch(&self, space: SpaceId, range: Range) {
         if let Ok(manager) = self.manager() {
             manager.prefetch(space, range);
@@ -348,7 +350,7 @@ impl Engine {
     /// Pins a page: an access to it does not fault until the pin is dropped.
     ///
     /// # Errors
-    /// [`Error::Pinned`], [`Error::Forked`], or why the page cannot be brought in.
+    /// [`Error::Pinned`], [`Error::Forked`], or the reason that the page cannot be brought in.
     pub(crate) fn pin(
         &self,
         space: SpaceId,
@@ -383,16 +385,16 @@ impl Engine {
         Ok(self.manager()?.statistics())
     }
 
-    /// The budget that holds now.
+    /// The current budget.
     pub(crate) fn budget(&self) -> Result<Bytes, Error> {
         Ok(Bytes::of_pages(self.manager()?.frames()))
     }
 
-    /// Changes the budget; waits until the pages above it have left memory.
+    /// Changes the budget; waits until the pages above it have been evicted.
     ///
     /// # Errors
-    /// [`Error::Setting`]: above the maximum. [`Error::Full`]: swap cannot hold the pages.
-    /// [`Error::Budget`]: they do not leave.
+    /// [`Error::Setting`]: above the maximum. [`Error::Full`]: memory and swap could no longer hold
+    /// all mappings. [`Error::Budget`]: pages cannot be evicted.
     pub(crate) fn set_budget(&self, budget: Bytes) -> Result<(), Error> {
         let manager = self.manager()?;
         let _turn = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
@@ -413,7 +415,7 @@ impl Engine {
 
     fn shrink(&self, manager: &Manager<Uffd>, excess: u64) -> Result<(), Error> {
         {
-            // No mapping is added meanwhile that would not fit afterwards.
+            // Under this lock, no mapping is added that would no longer fit afterwards.
             let regions = self.regions();
             let unused = self.limit.load(Relaxed).saturating_sub(self.reserved(&regions));
             if unused < excess {
@@ -435,8 +437,8 @@ impl Engine {
         if manager.frames() > aim { Err(Error::Budget { reached }) } else { Ok(()) }
     }
 
-    /// Measures what memory and swap can hold: all slots, and the frames that reclaim does not keep
-    /// free.
+    /// Determines the pages that memory and swap can hold: all slots, and the frames that reclaim
+    /// does not keep free.
     fn measure(&self) {
         let now = self.live.manager.statistics();
         let frames = now.get(Counter::Frames).saturating_sub(now.get(Counter::WatermarkHigh));
@@ -466,7 +468,8 @@ impl fetch::Source for Engine {
 
 /// Free slots that accept no pages: their file system is full, or writes fail.
 fn refused(manager: &Manager<Uffd>) -> u64 {
-    // A page that leaves memory between two counts would seem refused.
+    // The counters are not read at one time: a page evicted in between would look like a refused
+    // slot. So the lower of two counts is used.
     refused_as_counted(manager).min(refused_as_counted(manager))
 }
 

@@ -1,4 +1,4 @@
-//! Errors: a variant for each thing that a caller can do about them, a message of one line.
+//! Errors: one variant for each remedy that a caller has, and a message of one line.
 
 use crate::files::PLACES;
 use highwater_devices::OpenError;
@@ -21,7 +21,7 @@ pub enum Error {
     Userfaultfd(io::Error),
     /// The system refuses a thread or addresses.
     System(io::Error),
-    /// Memory and swap together cannot hold so much: free something, raise the budget, or give
+    /// Memory and swap together cannot hold that much: free something, raise the budget, or give
     /// larger swap devices.
     Full {
         /// The memory that the call needs.
@@ -29,17 +29,17 @@ pub enum Error {
         /// The memory that is left.
         left: Bytes,
     },
-    /// No part of the address range has room for a mapping of this length: long-lived mappings lie
-    /// between. Free some, or allocate large mappings first.
+    /// No part of the address range has room for a mapping of this length: the gaps between
+    /// long-lived mappings are too short. Free some mappings, or allocate large mappings first.
     Addresses {
         /// The length of the mapping.
         wanted: Bytes,
     },
     /// A page cannot be brought in, since no frame can be freed: swap is full, or refuses writes.
     OutOfMemory,
-    /// All pages that may be pinned are: half of the budget. Drop a page guard.
+    /// Half of the budget is pinned, and no more may be. Drop a page guard.
     Pinned {
-        /// The pages that may be pinned at a time.
+        /// The number of pages that may be pinned at the same time.
         most: u32,
     },
     /// A swap device or file could not read a page; its contents may be lost.
@@ -53,31 +53,31 @@ pub enum Error {
         /// Why.
         error: io::Error,
     },
-    /// The file is mapped elsewhere, here or in another process, and one of them writes: they would
-    /// not see each other's changes.
+    /// The file has another mapping, in this or another process, and one of the two is for writing:
+    /// they would not see each other's changes.
     InUse {
         /// The file.
         path: PathBuf,
     },
     /// The file is mapped for reading only.
     ReadOnly,
-    /// So many files are mapped: drop one first.
+    /// No more files can be mapped: drop one first.
     Files {
-        /// The files that may be mapped at a time.
+        /// The number of files that may be mapped at the same time.
         most: usize,
     },
     /// The memory belongs to the parent of this process: a forked child has none of it.
     Forked,
-    /// The range ends behind the mapping.
+    /// The range ends beyond the end of the mapping.
     Range {
         /// The end of the range, in bytes.
         end: u64,
         /// The length of the mapping, in bytes.
         len: u64,
     },
-    /// The new budget is not reached: pages do not leave memory for now.
+    /// The new budget was not reached: pages cannot be evicted for now.
     Budget {
-        /// The budget that holds now.
+        /// The current budget.
         reached: Bytes,
     },
 }

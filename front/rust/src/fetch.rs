@@ -5,9 +5,9 @@
 //!              ^ read, for a page at a time
 //! Fetch --Job--> Fetchers: a queue, threads -- pin, unpin each page -- done: wake
 //! ```
-//! A thread that fetches keeps neither the mapping nor its memory alive. It enters the gate for a
-//! page at a time; a thread that takes the pages away closes the gate before. Locking: a gate, then
-//! what a pin takes; the queue and the state of a fetch alone.
+//! A thread that fetches keeps neither the mapping nor its memory alive. It enters the gate for one
+//! page at a time; a thread that frees or moves the pages closes the gate first. Locking: a gate,
+//! then the locks of a pin; the locks of the queue and of the state of a fetch are taken alone.
 
 use crate::error::Error;
 use crate::forked::Birth;
@@ -23,7 +23,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::{io, mem};
 
-/// Threads of a memory that fetch, from the first fetch on: so many reads are under way at once.
+/// The number of threads that fetch for a memory, from the first fetch on: as many reads are in
+/// flight at the same time.
 const THREADS: usize = 4;
 
 /// Brings pages in.
@@ -31,11 +32,11 @@ pub(crate) trait Source: Send + Sync {
     /// Reads a page, if it is not in memory.
     ///
     /// # Errors
-    /// Why the page cannot be brought in.
+    /// The reason that the page cannot be brought in.
     fn bring_in(&self, space: SpaceId, vpn: Vpn) -> Result<(), Error>;
 }
 
-/// Where the pages of a mapping are; `None`: not there any more.
+/// The pages of a mapping; `None`: they have been freed or moved.
 #[derive(Default)]
 pub(crate) struct Gate(RwLock<Option<Pages>>);
 
@@ -52,13 +53,13 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Gate {
-    /// The gate of pages from `first` on. It is closed before the mapping gives one of them up, and
-    /// before the mapping, which keeps the source, is dropped.
+    /// The gate of pages from `first` on. It is closed before the mapping frees or moves one of
+    /// them, and before the mapping, which keeps the source, is dropped.
     pub(crate) fn new(source: &(dyn Source + 'static), space: SpaceId, first: Vpn) -> Gate {
         Gate(RwLock::new(Some(Pages { source: NonNull::from(source), space, first })))
     }
 
-    /// Waits for the page that is being fetched; no more are.
+    /// Waits for the page that is being fetched; no more pages are fetched.
     pub(crate) fn close(&self) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -73,15 +74,14 @@ impl Gate {
     }
 }
 
-/// Pages that a library thread brings into memory; see
-/// [`Mapping::fetch`](crate::Mapping::fetch). It has started when it is made. Dropping it cancels
-/// what has not been read.
+/// Pages that a library thread brings into memory; see [`Mapping::fetch`](crate::Mapping::fetch).
+/// The fetch starts when it is made. Dropping it cancels the pages that have not been read.
 #[must_use = "futures do nothing unless they are awaited; Mapping::prefetch does not wait"]
 #[derive(Debug)]
 pub struct Fetch<'a> {
     state: Arc<State>,
     birth: Birth,
-    /// Of the mapping: it is neither resized nor dropped while a fetch is awaited.
+    /// Borrows the mapping, which is neither resized nor dropped while a fetch is awaited.
     borrowed: PhantomData<&'a [u8]>,
 }
 
@@ -237,7 +237,8 @@ impl Drop for Fetchers {
     fn drop(&mut self) {
         self.queue.jobs().stopped = true;
         self.queue.changed.notify_all();
-        // A waker may have dropped the last task that had the memory: then this is one of them.
+        // A waker may have dropped the last task that had the memory: then the current thread is
+        // one of these threads.
         let this = std::thread::current().id();
         for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != this) {
             // Its panic has been reported.

@@ -1,4 +1,4 @@
-//! A file as a mapping, whose pages come from it and go back to it.
+//! A file as a mapping: its pages are read from the file, and written back to it.
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -19,14 +19,15 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file in paged memory: its pages are read when they are used, and those that were changed are
-/// written back, at the latest when it is dropped. It dereferences to a [`Mapping`], and so to a
-/// slice; the budget bounds what of it is in memory.
+/// A file in paged memory: its pages are read when they are used, and changed pages are written
+/// back, at the latest when the mapping is dropped. It dereferences to a [`Mapping`], and so to a
+/// slice; the budget limits how much of the file is in memory.
 ///
-/// The file is opened with O_DIRECT where that works. Its lock (flock(2), shared for reading,
-/// exclusive for writing) keeps other mappings by this library away that would not see its changes.
-/// Programs that do not take the lock see changes after [`FileMapping::sync`]; theirs are not seen
-/// in pages that are in memory. A process that is killed loses what it had not synced.
+/// The file is opened with O_DIRECT where that works. It is locked (flock(2), shared for reading,
+/// exclusive for writing), so that this library refuses other mappings that would not see its
+/// changes. Programs that do not take the lock see changes after [`FileMapping::sync`]; changes by
+/// those programs are not seen in pages that are in memory. A process that is killed loses the
+/// changes that it had not synced.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,8 +51,9 @@ pub struct FileMapping {
 }
 
 impl Memory {
-    /// Maps a file or a block device. An empty file is a mapping of length 0. Each mapping keeps
-    /// 256 KiB of memory from others; its pages count only while they are in memory.
+    /// Maps a file or a block device. An empty file becomes a mapping of length 0. Each mapping
+    /// reserves 256 KiB of memory, which other mappings cannot use; apart from that, only its pages
+    /// in memory count.
     ///
     /// # Errors
     /// [`Error::File`]: it cannot be opened. [`Error::InUse`], [`Error::Files`], [`Error::Full`],
@@ -68,10 +70,11 @@ impl Memory {
         FileMapping::of(self.engine().clone(), options, path, access)
     }
 
-    /// Makes a file of `len` zeros, or of an existing one, and maps it for reading and writing.
+    /// Makes a file of `len` zeros, replacing the contents of an existing file, and maps it for
+    /// reading and writing.
     ///
     /// # Errors
-    /// As of [`Memory::map_file`]; a file that is in use elsewhere is left as it is.
+    /// Those of [`Memory::map_file`]; a file that is in use elsewhere is left unchanged.
     pub fn create_file(&self, path: impl AsRef<Path>, len: usize) -> Result<FileMapping, Error> {
         let path = path.as_ref();
         self.engine().manager()?;
@@ -124,7 +127,7 @@ impl FileMapping {
         end.map(|end| end as usize).map_err(|error| failed(&self.path, error))
     }
 
-    /// Opens the file at a range, which has as many pages.
+    /// Opens the file at a range, which must have as many pages as the file.
     fn open(&mut self, range: Range, len: usize) -> Result<(), Error> {
         // By its descriptor: the name may belong to another file by now.
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
@@ -138,7 +141,7 @@ impl FileMapping {
         self.mapping.set_file(space, range, len)
     }
 
-    /// How it is mapped.
+    /// Whether the file is mapped for reading only, or also for writing.
     pub fn access(&self) -> FileAccess {
         self.access
     }
@@ -155,7 +158,7 @@ impl FileMapping {
     /// As [`Mapping::write_at`].
     ///
     /// # Errors
-    /// As there; [`Error::ReadOnly`].
+    /// Those of [`Mapping::write_at`]; [`Error::ReadOnly`].
     pub fn write_at(&mut self, offset: usize, from: &[u8]) -> Result<(), Error> {
         self.expect_writable()?;
         self.mapping.write_at(offset, from)
@@ -164,18 +167,18 @@ impl FileMapping {
     /// As [`Mapping::page_mut`].
     ///
     /// # Errors
-    /// As there; [`Error::ReadOnly`].
+    /// Those of [`Mapping::page_mut`]; [`Error::ReadOnly`].
     pub fn page_mut(&mut self, offset: usize) -> Result<PageMut<'_>, Error> {
         self.expect_writable()?;
         self.mapping.page_mut(offset)
     }
 
-    /// Writes the changes of the bytes of a range to the file, with the rest of their pages, and
-    /// makes them durable (msync(2), fdatasync(2)).
+    /// Writes the changed pages of a range of bytes to the file, each as a whole, and makes them
+    /// durable (msync(2), fdatasync(2)).
     ///
     /// # Errors
     /// [`Error::Write`]: pages that could not be written keep their changes, and a later call tries
-    /// them again. [`Error::Range`], [`Error::Forked`].
+    /// again to write them. [`Error::Range`], [`Error::Forked`].
     pub fn sync_range(&mut self, range: std::ops::Range<usize>) -> Result<(), Error> {
         let (end, len) = (range.end as u64, self.mapping.len() as u64);
         if end > len {
@@ -193,13 +196,14 @@ impl FileMapping {
     /// [`FileMapping::sync_range`] of all bytes.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`FileMapping::sync_range`].
     pub fn sync(&mut self) -> Result<(), Error> {
         self.sync_range(0..self.mapping.len())
     }
 
-    /// Changes the length of the file, and of the mapping. All changes are written before; what is
-    /// added reads as zeros. The address may change. Pages that were in memory are read anew.
+    /// Changes the length of the file and of the mapping. All changes are written first; added
+    /// bytes read as zeros. The address may change. Pages that were in memory are read again when
+    /// they are used.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::Forked`], [`Error::Write`]: the mapping is as it was. After
@@ -235,12 +239,12 @@ impl FileMapping {
     /// Writes all changes, and closes the file.
     ///
     /// # Errors
-    /// As of [`FileMapping::sync`]; the changes that could not be written are then lost.
+    /// Those of [`FileMapping::sync`]; the changes that could not be written are then lost.
     pub fn close(mut self) -> Result<(), Error> {
         self.end()
     }
 
-    /// Closes the file; returns the error of the changes that are lost.
+    /// Closes the file; returns the error if changes are lost.
     fn end(&mut self) -> Result<(), Error> {
         self.engine().manager()?;
         self.mapping.end_fetches();
@@ -290,7 +294,7 @@ impl fmt::Debug for FileMapping {
     }
 }
 
-/// Keeps mappings away that would not see each other's changes.
+/// Locks the file, so that no two mappings exist that would not see each other's changes.
 fn lock(file: &File, path: &Path, access: FileAccess) -> Result<(), Error> {
     let operation = match access {
         FileAccess::Read => FlockOperation::NonBlockingLockShared,

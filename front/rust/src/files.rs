@@ -6,8 +6,9 @@
 //!     fault -> keep: gate of the space, for reading -> the file's page
 //!     close:         gate of the space, for writing -> write, drop, vacate
 //! ```
-//! A handler may still look at a fault whose page was mapped for another thread when the file is
-//! closed; behind the gate it finds that, and the thread retries. Locking: a gate, then regions.
+//! When a file is closed, a handler may still have a fault whose page was mapped for another
+//! thread. Once it has passed the gate it finds the file closed, and the faulting thread retries.
+//! Locking: a gate, then regions.
 
 use crate::advice::Advice;
 use crate::regions::{Region, Regions};
@@ -50,7 +51,7 @@ impl Files {
     }
 
     /// Calls `act` with the page of a file, which stays open meanwhile; returns whether there is a
-    /// mapping. A thread whose file has just been closed is to retry its access.
+    /// mapping. A thread whose file has just been closed must retry its access.
     pub(crate) fn keep(&self, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
         let Some(Region { file: Some(space), .. }) = self.find(vpn) else {
             return self.find(vpn).is_some();
@@ -63,7 +64,7 @@ impl Files {
         now.is_some()
     }
 
-    /// Held while a file is used; for writing, while it is closed.
+    /// Held for reading while a file is used, and for writing while it is closed.
     pub(crate) fn gate(&self, space: SpaceId) -> &RwLock<()> {
         &self.gates[usize::from(space.0)]
     }

@@ -1,26 +1,28 @@
 //! A forked child has none of its parent's paged memory.
 //!
 //! ```text
-//! fork -- in_child: FORKS + 1        calls on memory of before return Error::Forked
+//! fork -- in_child: FORKS + 1        calls on the parent's memory return Error::Forked
 //!                |- forgets the parent's services of SIGBUS
 //!                \- on_segv          an access to the parent's ranges: one line, then the signal
 //! ```
 //! The kernel does not copy the ranges to a child (MADV_DONTFORK), and the manager's threads stay
 //! in the parent. Locking: none; all words are atomic, since the child of a process with threads
-//! may run little else.
+//! may safely use little else.
 
 use highwater_serve::Service;
 use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
-/// The most ranges for which an access in a child is explained; beyond them it is a bare SIGSEGV.
+/// The largest number of ranges for which an access in a child is explained. An access to any
+/// further range is a bare SIGSEGV.
 const RANGES_MAX: usize = 64;
 
 /// First address (0: unused) and length of the ranges of this process.
 static RANGES: [(AtomicUsize, AtomicUsize); RANGES_MAX] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; RANGES_MAX];
-/// First address and length of the ranges of its ancestors, as they were at the last fork.
+/// First address and length of the ranges of this process's ancestors, as they were at the last
+/// fork.
 static GONE: [(AtomicUsize, AtomicUsize); RANGES_MAX] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; RANGES_MAX];
 /// Forks between the first process and this one.
@@ -29,7 +31,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 const LINE: &[u8] =
     b"highwater: a forked child has none of its parent's paged memory; start it by spawn instead\n";
 
-/// The process that made something.
+/// Identifies the process that made an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Birth(u32);
 
@@ -39,20 +41,21 @@ impl Birth {
         Birth(FORKS.load(Relaxed))
     }
 
-    /// Whether this is another process, a child of the one that made it.
+    /// Whether the current process is another one: a forked child of the process that made the
+    /// object.
     pub(crate) fn is_of_ancestor(self) -> bool {
         self != Birth::now()
     }
 }
 
-/// A range of this process, until it is dropped.
+/// A paged range of this process, known until this is dropped.
 pub(crate) struct Known(Option<usize>);
 
 impl Known {
     pub(crate) fn new(address: usize, len: usize) -> Known {
         static HOOK: Once = Once::new();
-        // SAFETY: the hook makes async-signal-safe calls only. Without memory for it, an access in
-        // a child is a bare SIGSEGV.
+        // SAFETY: the hook makes async-signal-safe calls only. If there is no memory to register
+        // it, an access in a child is a bare SIGSEGV.
         HOOK.call_once(|| unsafe {
             libc::pthread_atfork(None, None, Some(in_child));
         });
@@ -113,8 +116,8 @@ fn install() {
     }
 }
 
-/// Explains an access to the parent's memory. The action of before takes its place, and the access
-/// that is repeated raises the signal again.
+/// Explains an access to the parent's memory, and restores the previous action for SIGSEGV. The
+/// access is then repeated, and raises the signal again.
 extern "C" fn on_segv(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel's siginfo.
     let address = unsafe { (*info).si_addr() } as usize;

@@ -1,12 +1,12 @@
-//! Memory larger than RAM, inside a program: [`Memory`] keeps pages within a budget, and the others
-//! on swap devices of its own.
+//! Memory larger than RAM, inside a program: [`Memory`] keeps as many pages in RAM as its budget
+//! allows, and the others on its own swap devices.
 //!
 //! ```text
-//! Builder --build--> Memory -- Engine  (engine.rs)   Manager, what it may hold
+//! Builder --build--> Memory -- Engine  (engine.rs)   the manager, and its limits
 //!                      |               (serving.rs)  the threads that serve faults
 //!                      |               (owner.rs)    faults that cannot be served
-//!                      |               (regions.rs)  what lies where; files.rs, opening.rs: files
-//!                      |               (forked.rs)   children have none of it
+//!                      |               (regions.rs)  where they lie; files.rs, opening.rs: files
+//!                      |               (forked.rs)   forked children have no paged memory
 //!                      |- map_file -> FileMapping   a Mapping of a file, resize, sync
 //!                      '- map -> Mapping   plain pointers; read_at, write_at: checked copies
 //!                                 |- PagedVec, PagedBox    typed
@@ -15,10 +15,10 @@
 //!                                 |- PageRef, PageMut      pinned pages
 //!                                 '- Reader, Writer        std::io, by copies
 //! ```
-//! Mappings are plain memory: slices, pointers, any library's code works on them. A page that is
-//! missing faults, and a thread of this process brings it in. Linux on x86-64 with userfaultfd;
-//! `highwater doctor` says what a machine permits. docs/library.md has what to know about system
-//! calls, signals and fork.
+//! Mappings are plain memory: slices, pointers and the code of any library work on them. An access
+//! to a page that is not in memory faults, and a thread of this process brings the page in. The
+//! crate needs Linux on x86-64 with userfaultfd; `highwater doctor` says what a machine permits.
+//! docs/library.md explains system calls, signals and fork.
 
 mod advice;
 mod allocator;

@@ -1,4 +1,4 @@
-//! A stretch of paged memory: plain pointers, checked copies, guards of pages.
+//! A stretch of paged memory: plain pointers, checked copies, page guards.
 
 use crate::advice::Advice;
 use crate::engine::{Engine, Pinned};
@@ -14,13 +14,14 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Paged memory of some length, whose pages come and go as they are used. Dropping it frees them.
+/// Paged memory of some length, whose pages are brought in and evicted as they are used. Dropping
+/// the mapping frees its pages.
 ///
 /// It dereferences to a slice of bytes. An access through the slice cannot return an error: if a
-/// page cannot be brought in, because a device has failed, the process ends with one line.
-/// [`Mapping::read_at`], [`Mapping::write_at`], [`Mapping::page`] and [`Mapping::page_mut`] return
-/// an error instead. A fault uses up to 32 KiB of the stack of the thread that it serves, where
-/// there are no handler threads.
+/// page cannot be brought in, because a device has failed, the process writes a one-line message
+/// and ends. [`Mapping::read_at`], [`Mapping::write_at`], [`Mapping::page`] and
+/// [`Mapping::page_mut`] return an error instead. Where there are no handler threads, a fault uses
+/// up to 32 KiB of the stack of the faulting thread.
 ///
 /// ```
 /// # fn main() -> Result<(), highwater::Error> {
@@ -35,13 +36,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// ```
 pub struct Mapping {
     engine: Arc<Engine>,
-    /// Of its contents: a file has its own, in which its pages are numbered from 0.
+    /// The space of its contents: each file has its own space, in which its pages are numbered from
+    /// 0.
     space: SpaceId,
     /// Where it lies; empty if the length is 0.
     range: Range,
     address: NonNull<u8>,
     len: usize,
-    /// Closed before pages are given up.
+    /// Closed before the mapping frees or moves pages.
     gate: Mutex<Option<Arc<Gate>>>,
 }
 
@@ -63,7 +65,8 @@ impl Mapping {
         Mapping { engine, space: SPACE, range: NOTHING, address: nowhere(), len: 0, gate }
     }
 
-    /// The pages of a file that is open at a range. Its owner closes the file.
+    /// Makes this the mapping of a file that is open at `range`. The owner of the mapping closes
+    /// the file.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -78,14 +81,15 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes the mapping of a file empty; returns what it had, which its owner closes.
+    /// Makes the mapping of a file empty; returns its space and range. The owner of the mapping
+    /// closes the file.
     pub(crate) fn take_file(&mut self) -> Option<(SpaceId, Range)> {
         let (space, range) = (self.space, self.range);
         (self.space, self.range, self.address, self.len) = (SPACE, NOTHING, nowhere(), 0);
         (space != SPACE).then_some((space, range))
     }
 
-    /// The space and the addresses of a file.
+    /// The space and the range of the mapped file, if this is the mapping of a file.
     pub(crate) fn file(&self) -> Option<(SpaceId, Range)> {
         (self.space != SPACE).then_some((self.space, self.range))
     }
@@ -104,27 +108,28 @@ impl Mapping {
         self.engine.pin(self.space, self.vpn(index), access)
     }
 
-    /// The first byte. Valid for the length until the mapping is resized or dropped.
+    /// The address of the first byte. It is valid for the whole length until the mapping is resized
+    /// or dropped.
     pub fn as_ptr(&self) -> *const u8 {
         self.address.as_ptr()
     }
 
-    /// The first byte, for writing.
+    /// The address of the first byte, for writing.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.address.as_ptr()
     }
 
-    /// Changes the length. Bytes that are added read as zeros; pages behind the end are freed. The
-    /// address may change, but nothing is copied.
+    /// Changes the length. Added bytes read as zeros; pages beyond the end are freed. The address
+    /// may change, but nothing is copied.
     ///
     /// # Errors
-    /// As of [`Memory::map`](crate::Memory::map); the mapping is as it was.
+    /// Those of [`Memory::map`](crate::Memory::map); the mapping is unchanged.
     pub fn resize(&mut self, len: usize) -> Result<(), Error> {
         self.engine.manager()?;
         self.end_fetches();
         let (old, new) = (self.range.end.0 - self.range.first.0, pages(len));
         if len > self.len {
-            // A longer mapping has left bytes in its last page.
+            // The last page may still have bytes from when the mapping was longer.
             let end = len.min(old as usize * PAGE_SIZE);
             self.fill_zeros(self.len..end)?;
         }
@@ -161,7 +166,7 @@ impl Mapping {
     /// brought in.
     ///
     /// # Errors
-    /// As of [`Mapping::read_at`].
+    /// Those of [`Mapping::read_at`].
     pub fn write_at(&mut self, offset: usize, from: &[u8]) -> Result<(), Error> {
         // SAFETY: the slice is borrowed for reading.
         unsafe { self.copy_in(offset, from.as_ptr(), from.len()) }
@@ -170,7 +175,7 @@ impl Mapping {
     /// Sets the bytes of a range to zero, and frees the whole pages among them.
     ///
     /// # Errors
-    /// As of [`Mapping::read_at`].
+    /// Those of [`Mapping::read_at`].
     pub fn discard(&mut self, range: std::ops::Range<usize>) -> Result<(), Error> {
         self.expect_inside(range.end)?;
         let whole = range.start.next_multiple_of(PAGE_SIZE)..range.end / PAGE_SIZE * PAGE_SIZE;
@@ -186,17 +191,18 @@ impl Mapping {
         self.fill_zeros(whole.end..range.end)
     }
 
-    /// Requests pages that will be used soon: a readahead thread reads those that are on a device
-    /// which makes faults wait. A hint, which neither waits nor fails.
+    /// Requests pages that will be used soon: a readahead thread reads the pages that are on
+    /// devices that make faults wait. This is a hint, which neither waits nor fails.
     pub fn prefetch(&self, range: std::ops::Range<usize>) {
         let end = pages(range.end.min(self.len));
         let first = self.vpn(range.start / PAGE_SIZE);
         self.engine.prefetch(self.space, Range { first, end: self.vpn(end as usize) });
     }
 
-    /// Requests pages that a task awaits: threads of the library read them, and the future is ready
-    /// when all have been read. It works with every executor. Pages may leave memory again before
-    /// they are used, so a range is to be much smaller than the budget; an access then waits.
+    /// Requests pages that a task awaits: threads of the library read the pages, and the future is
+    /// ready when all of them have been read. It works with every executor. Pages may be evicted
+    /// again before they are used, and an access then waits: a range should be much smaller than
+    /// the budget.
     ///
     /// ```
     /// # fn main() -> Result<(), highwater::Error> {
@@ -217,8 +223,8 @@ impl Mapping {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Range`], [`Error::Forked`], [`Error::System`]: no threads. Of the future: as of
-    /// [`Mapping::read_at`].
+    /// [`Error::Range`], [`Error::Forked`], [`Error::System`]: no thread can be started. The future
+    /// returns those of [`Mapping::read_at`].
     pub fn fetch(&self, range: std::ops::Range<usize>) -> Result<Fetch<'_>, Error> {
         self.expect_inside(range.end)?;
         let fetchers = self.engine.fetchers()?;
@@ -232,7 +238,8 @@ impl Mapping {
         Ok(fetchers.fetch(gate.get_or_insert_with(new).clone(), pages))
     }
 
-    /// Waits until no thread fetches any more. For those that take pages away, before they do.
+    /// Ends all fetches of the mapping, and waits for the page that is being fetched. Callers that
+    /// free or move pages call this first.
     pub(crate) fn end_fetches(&mut self) {
         let gate = self.gate.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(gate) = gate.take() {
@@ -247,29 +254,30 @@ impl Mapping {
         }
     }
 
-    /// Pins the page of a byte, for reading. The guard is the part of the page that belongs to the
-    /// mapping; an access to it does not fault. Half of the budget may be pinned.
+    /// Pins the page that contains a byte, for reading. The guard dereferences to the part of the
+    /// page that belongs to the mapping; an access to it does not fault. At most half of the budget
+    /// may be pinned.
     ///
     /// # Errors
-    /// As of [`Mapping::read_at`].
+    /// Those of [`Mapping::read_at`].
     pub fn page(&self, offset: usize) -> Result<PageRef<'_>, Error> {
         let (index, len) = self.page_of(offset)?;
         Ok(PageRef::new(self.pin(index, Access::Read)?, len))
     }
 
-    /// Pins the page of a byte, for writing.
+    /// Pins the page that contains a byte, for writing.
     ///
     /// # Errors
-    /// As of [`Mapping::read_at`].
+    /// Those of [`Mapping::read_at`].
     pub fn page_mut(&mut self, offset: usize) -> Result<PageMut<'_>, Error> {
         // SAFETY: the guard borrows the whole mapping for writing.
         unsafe { self.page_shared(offset) }
     }
 
-    /// [`Mapping::page_mut`] of a mapping that several threads use.
+    /// [`Mapping::page_mut`] for a mapping that several threads use.
     ///
     /// # Errors
-    /// As of [`Mapping::read_at`].
+    /// Those of [`Mapping::read_at`].
     ///
     /// # Safety
     /// While the guard is dereferenced, no other thread uses the page, and no other reference to it
@@ -282,7 +290,7 @@ impl Mapping {
     }
 
     fn fill_zeros(&mut self, range: std::ops::Range<usize>) -> Result<(), Error> {
-        // Within a page that the mapping has, perhaps behind its end.
+        // Within pages of the mapping, perhaps beyond its end.
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(PAGE_SIZE - at % PAGE_SIZE);
@@ -294,10 +302,10 @@ impl Mapping {
         Ok(())
     }
 
-    /// [`Mapping::read_at`], by a pointer.
+    /// [`Mapping::read_at`] to a pointer.
     ///
     /// # Errors
-    /// As of [`Mapping::read_at`].
+    /// Those of [`Mapping::read_at`].
     ///
     /// # Safety
     /// The caller may write `len` bytes at `to`, which lie outside the range that is read. No
@@ -309,10 +317,10 @@ impl Mapping {
         })
     }
 
-    /// [`Mapping::write_at`], by a pointer: threads may write to different parts at a time.
+    /// [`Mapping::write_at`] from a pointer: threads may write to different parts at the same time.
     ///
     /// # Errors
-    /// As of [`Mapping::read_at`].
+    /// Those of [`Mapping::read_at`].
     ///
     /// # Safety
     /// The caller may read `len` bytes at `from`, which lie outside the range that is written. No
@@ -325,7 +333,8 @@ impl Mapping {
         })
     }
 
-    /// Calls `act` for the part in each page: its address, its offset from `offset`, its length.
+    /// Calls `act` for the part of the range in each page, with its address, its offset from
+    /// `offset`, and its length.
     fn each_page(
         &self,
         offset: usize,
@@ -351,7 +360,8 @@ impl Mapping {
         if end <= len { Ok(()) } else { Err(Error::Range { end, len }) }
     }
 
-    /// The number of the page of a byte, and how many of its bytes belong to the mapping.
+    /// The number of the page that contains a byte, and how many bytes of the page belong to the
+    /// mapping.
     fn page_of(&self, offset: usize) -> Result<(usize, usize), Error> {
         self.expect_inside(offset.saturating_add(1))?;
         let index = offset / PAGE_SIZE;
@@ -390,7 +400,8 @@ impl DerefMut for Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if self.engine.is_inherited() {
-            // Nothing is left of it, and a thread of the parent's may hold the gate.
+            // Nothing is left of the mapping, and a thread of the parent may have held the gate at
+            // the fork.
             return;
         }
         self.end_fetches();

@@ -1,4 +1,4 @@
-//! Paged memory: a budget, swap devices, and the threads that page.
+//! Paged memory: a budget, swap devices, and the threads that move pages in and out.
 
 use crate::budget::within;
 use crate::engine::Engine;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 /// Paged memory of this process: mappings that may together be larger than the budget in RAM.
 ///
-/// A handle, cheap to clone. When the last handle and the last mapping are dropped, its threads
-/// end, its addresses are unmapped and its swap devices are closed.
+/// It is a handle, and cheap to clone. When the last handle and the last mapping are dropped, the
+/// memory's threads end, its addresses are unmapped and its swap devices are closed.
 ///
 /// ```
 /// # fn main() -> Result<(), highwater::Error> {
@@ -42,11 +42,11 @@ impl Memory {
         &self.engine
     }
 
-    /// Adds a mapping of `len` bytes, which read as zeros. It takes memory page by page as it is
-    /// written, and whole pages of 4 KiB.
+    /// Adds a mapping of `len` bytes, which read as zeros. The mapping takes memory as it is
+    /// written, in whole pages of 4 KiB.
     ///
     /// # Errors
-    /// [`Error::Full`]: memory and swap could not hold it together with all other mappings;
+    /// [`Error::Full`]: memory and swap could not hold the mapping together with all others;
     /// [`Error::Addresses`], [`Error::Forked`].
     pub fn map(&self, len: usize) -> Result<Mapping, Error> {
         Mapping::new(self.engine.clone(), len)
@@ -61,19 +61,20 @@ impl Memory {
     }
 
     /// Changes the budget while mappings are in use, up to
-    /// [`Builder::memory_max`](crate::Builder::memory_max). A smaller one waits until the pages
-    /// above it have left memory.
+    /// [`Builder::memory_max`](crate::Builder::memory_max). A smaller budget waits until the pages
+    /// above it have been evicted.
     ///
     /// # Errors
-    /// [`Error::Setting`]: no size, too small or too large. [`Error::Full`]: swap could not hold
-    /// what mappings may have; the budget stays. [`Error::Budget`]: pages do not leave memory for 5
-    /// seconds; the budget is what it has reached. [`Error::Forked`].
+    /// [`Error::Setting`]: not a size, too small or too large. [`Error::Full`]: memory and swap
+    /// could no longer hold all mappings; the budget is unchanged. [`Error::Budget`]: no page could
+    /// be evicted for 5 seconds; the budget stays at the size reached by then. [`Error::Forked`].
     pub fn set_budget(&self, size: impl ToString) -> Result<(), Error> {
         let exists = host_memory().map_err(Error::Setting)?;
         self.engine.set_budget(within("budget", &size.to_string(), exists)?)
     }
 
-    /// The bytes that further mappings may have. Less if a swap device has failed or is full.
+    /// The number of bytes that further mappings may have. It is lower if a swap device has failed
+    /// or is full.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -89,13 +90,14 @@ impl Memory {
         self.engine.statistics().map(Statistics)
     }
 
-    /// Whether this process is a forked child of the one that made the memory, and has none of it.
+    /// Whether this process is a forked child of the process that made the memory. Such a child has
+    /// none of the memory.
     pub fn is_inherited(&self) -> bool {
         self.engine.is_inherited()
     }
 
-    /// Whether system calls may be given plain pointers into mappings, as read(2) into a slice
-    /// does. Otherwise they fail with EFAULT where a page is not in memory: use
+    /// Whether system calls accept plain pointers into mappings, as in a read(2) into a slice. If
+    /// not, a system call fails with EFAULT at a page that is not in memory: use
     /// [`Mapping::reader`], [`Mapping::writer`] and [`Mapping::read_at`], which copy.
     pub fn serves_system_calls(&self) -> bool {
         self.engine.faults() == Faults::All

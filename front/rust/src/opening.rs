@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::PoisonError;
 
 impl Engine {
-    /// The addresses of files, made at the first call.
+    /// The addresses of files. The first call makes them.
     fn file_addresses(&self) -> Result<&Addresses, Error> {
         let live = self.live()?;
         let mut attempt = live.attempt.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +49,7 @@ impl Engine {
     /// Takes addresses for a file.
     ///
     /// # Errors
-    /// [`Error::Full`]: anonymous mappings leave no memory to it. [`Error::Addresses`].
+    /// [`Error::Full`]: anonymous mappings leave no memory for the file. [`Error::Addresses`].
     pub(crate) fn add_file(&self, pages: u64) -> Result<Range, Error> {
         self.file_addresses()?;
         self.keep_for_file()?;
@@ -60,7 +60,7 @@ impl Engine {
         })
     }
 
-    /// Changes the number of pages of a range in which no file is open; returns where it lies then.
+    /// Changes the number of pages of a range in which no file is open; returns the new range.
     ///
     /// # Errors
     /// [`Error::Addresses`]; the range is as it was.
@@ -81,13 +81,13 @@ impl Engine {
         Ok(moved)
     }
 
-    /// Gives the addresses of a range back, in which no file is open.
+    /// Gives back the addresses of a range in which no file is open.
     pub(crate) fn remove_file(&self, range: Range) {
         self.files().regions().remove(range);
         self.end_keeping();
     }
 
-    /// Opens a file at the addresses of a range, which has as many pages.
+    /// Opens a file at the addresses of a range, which must have as many pages as the file.
     ///
     /// # Errors
     /// [`Error::Files`], [`Error::System`].
@@ -115,7 +115,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Closes a file without its unwritten changes.
+    /// Closes a file, and drops its unwritten changes.
     pub(crate) fn abandon_file(&self, range: Range, space: SpaceId) {
         let Ok(manager) = self.manager() else { return };
         manager.discard(space, manager.whole(space));

@@ -1,8 +1,8 @@
 //! Which mapping a fault belongs to, and the end of a process whose fault cannot be served.
 //!
-//! The thread that faulted was at a plain pointer: there is no call that could return an error. So
-//! the process ends, with one line that says why, and by abort(3): a core or a traceback shows the
-//! access.
+//! The faulting thread used a plain pointer: there is no call that could return an error. So the
+//! process writes one line that says why, and ends by abort(3): a core dump or a traceback shows
+//! the access.
 
 use crate::advice::Advice;
 use crate::files::{Files, OUTER};
@@ -67,8 +67,8 @@ impl Owner for Mappings {
 
     fn stray(&self, space: SpaceId, vpn: Vpn) {
         let address = self.manager.platform().address(space, vpn);
-        // A handler may have been slow to look at a fault that another one has served, and the
-        // mapping has been freed since. Such a thread does not come again.
+        // The fault may be an old one: another handler has served it, and the mapping has been
+        // freed since. Such an access is not repeated, so the first fault at an address is ignored.
         if self.stray.swap(address as u64, Relaxed) != address as u64 {
             return;
         }

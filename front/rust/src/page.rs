@@ -1,4 +1,4 @@
-//! Guards of pages: a pinned page stays in memory, so safe slices of it never fault.
+//! Page guards: a pinned page stays in memory, so safe slices of it never fault.
 
 use crate::engine::Pinned;
 use std::ops::{Deref, DerefMut};

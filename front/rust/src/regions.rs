@@ -1,11 +1,11 @@
-//! The mappings of a [`Memory`](crate::Memory): what lies where in its range, and how much all of
-//! them may hold.
+//! The mappings of a [`Memory`](crate::Memory): where each of them lies in the memory's range, and
+//! how much all of them may hold.
 //!
 //! ```text
 //! used: first page -> end, advice, space of a file      free: Vacant
 //! ```
-//! Conservation: used and free pages are all pages of the range; `reserved` is the sum of the used
-//! ones. Locking: by the owner.
+//! Conservation: each page of the range is either used or free; `reserved` is the number of used
+//! pages. Locking: by the owner.
 
 use crate::advice::Advice;
 use highwater_mm::Range;
@@ -25,7 +25,7 @@ pub(crate) struct Region {
     pub(crate) file: Option<SpaceId>,
 }
 
-/// What is known of a mapping by its first page.
+/// The entry of a mapping in `used`, under its first page.
 struct Row {
     end: u64,
     advice: Advice,
@@ -57,8 +57,8 @@ impl Regions {
         (vpn.0 < row.end).then_some(Region { range, advice: row.advice, file: row.file })
     }
 
-    /// Adds a mapping of `pages` pages, its first a multiple of `align`. `None`: no free part has
-    /// as many.
+    /// Adds a mapping of `pages` pages, the first of which is a multiple of `align`. `None`: no
+    /// free part has so many pages.
     pub(crate) fn add(&mut self, pages: u64, align: u64) -> Option<Range> {
         let range = self.free.take(pages, align)?;
         let row = Row { end: range.end.0, advice: Advice::Detect, file: None };
@@ -67,7 +67,7 @@ impl Regions {
         Some(range)
     }
 
-    /// Extends a mapping to `end` where it lies; `false` if other mappings are in the way.
+    /// Extends a mapping to `end` in place; `false` if other mappings are in the way.
     pub(crate) fn extend(&mut self, range: Range, end: Vpn) -> bool {
         let taken = self.free.take_at(Range { first: range.end, end });
         if taken {
@@ -77,7 +77,7 @@ impl Regions {
         taken
     }
 
-    /// Cuts a mapping off at `end`, behind its first page.
+    /// Cuts off a mapping at `end`, which lies beyond its first page.
     pub(crate) fn cut(&mut self, range: Range, end: Vpn) {
         self.entry(range).end = end.0;
         self.reserved -= range.end.0 - end.0;
@@ -97,7 +97,7 @@ impl Regions {
         self.entry(range).advice = advice;
     }
 
-    /// Says which file's space has the pages of a mapping.
+    /// Sets the space of the file whose pages a mapping has.
     pub(crate) fn set_file(&mut self, range: Range, file: Option<SpaceId>) {
         self.entry(range).file = file;
     }

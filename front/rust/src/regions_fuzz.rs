@@ -1,11 +1,12 @@
-//! Random operations on the table of mappings against one mark per page.
+//! Random operations on the table of mappings, compared with a model that has one mark per page.
 
 use super::*;
 use highwater_units::Prng;
 
 const PAGES: u64 = 200;
 
-/// The mappings agree with the number of one in each page, and partition the range.
+/// Checks that the mappings agree with the model, which has the number of a mapping in each of its
+/// pages, and that used and free pages make up the range.
 fn check(regions: &Regions, model: &[Option<u32>]) {
     for (vpn, expected) in model.iter().enumerate() {
         let found = regions.find(Vpn(vpn as u64));

@@ -18,7 +18,7 @@ pub(crate) enum Serving {
 }
 
 impl Serving {
-    /// Serves the space of anonymous memory; handlers serve all others, too.
+    /// Serves the space of anonymous memory; handler threads serve all other spaces, too.
     pub(crate) fn start(
         delivery: Delivery,
         manager: &Arc<Manager<Uffd>>,
@@ -31,7 +31,7 @@ impl Serving {
         }
     }
 
-    /// Serves a space in the threads that fault.
+    /// Serves a space in the faulting threads.
     pub(crate) fn in_thread(
         manager: &Arc<Manager<Uffd>>,
         space: SpaceId,
@@ -42,16 +42,16 @@ impl Serving {
     }
 }
 
-/// The addresses of files, and what serves faults there.
+/// The addresses of files, and the service of faults at them.
 pub(crate) struct Addresses {
     pub(crate) base: NonNull<u8>,
     pub(crate) _known: Known,
     pub(crate) _serving: Option<Serving>,
 }
 
-/// What became of an attempt to make addresses for files.
+/// The result of an attempt to make addresses for files.
 pub(crate) enum Attempt {
     None,
-    /// The system refused them, by this error.
+    /// The system refused them, with this error.
     Refused(i32),
 }

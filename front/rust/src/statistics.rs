@@ -3,13 +3,13 @@
 use highwater_mm::stats::{Counter, Snapshot};
 use std::fmt;
 
-/// The counters of a memory at one time. Names are those of /proc/vmstat where the kernel has the
-/// counter: `pgfault`, `pgmajfault`, `pswpin`, `pswpout`; pages are of 4 KiB.
+/// The counters of a memory at one time. Counters that the kernel also has are named as in
+/// /proc/vmstat: `pgfault`, `pgmajfault`, `pswpin`, `pswpout`; pages are of 4 KiB.
 #[derive(Clone)]
 pub struct Statistics(pub(crate) Snapshot);
 
 impl Statistics {
-    /// The value of a counter; `None`: there is none of this name.
+    /// The value of a counter; `None`: there is no counter of this name.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.iter().find_map(|(counter, value)| (counter == name).then_some(value))
     }

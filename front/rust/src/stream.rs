@@ -1,5 +1,6 @@
-//! A mapping as a stream of bytes. All of it is copied, page by page, so that no system call gets a
-//! pointer into paged memory, and a page that cannot be brought in is an error.
+//! A mapping as a stream of bytes. Its bytes are copied, page by page, so that no system call gets
+//! a pointer into paged memory, and a page that cannot be brought in is an error that a call
+//! returns.
 
 use crate::mapping::Mapping;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,13 +20,13 @@ pub struct Writer<'a> {
 }
 
 impl Mapping {
-    /// Reads the mapping from its first byte on, by copies: for [`std::io::copy`] to files and
+    /// Reads the mapping from its first byte on, by copying: for [`std::io::copy`] to files and
     /// sockets.
     pub fn reader(&self) -> Reader<'_> {
         Reader { mapping: self, at: 0 }
     }
 
-    /// Writes the mapping from its first byte on, by copies: for [`std::io::copy`] from files and
+    /// Writes the mapping from its first byte on, by copying: for [`std::io::copy`] from files and
     /// sockets. At the end of the mapping it accepts no more bytes.
     pub fn writer(&mut self) -> Writer<'_> {
         Writer { mapping: self, at: 0 }

@@ -18,7 +18,7 @@ use std::slice;
 /// page cannot be brought in, and [`PagedVec::read_at`] and [`PagedVec::write_at`] return an error
 /// instead ([`Mapping`]).
 ///
-/// It grows in place, or moves to other addresses without a copy.
+/// It grows in place, or moves to other addresses without being copied.
 ///
 /// ```
 /// # fn main() -> Result<(), highwater::Error> {
@@ -52,7 +52,7 @@ impl<T: Copy> PagedVec<T> {
     /// An empty vector with room for `capacity` elements.
     ///
     /// # Errors
-    /// As of [`Memory::map`].
+    /// Those of [`Memory::map`].
     pub fn with_capacity(memory: &Memory, capacity: usize) -> Result<PagedVec<T>, Error> {
         let mapping = memory.map(bytes_of::<T>(capacity))?;
         Ok(PagedVec { mapping, len: 0, elements: PhantomData })
@@ -61,7 +61,7 @@ impl<T: Copy> PagedVec<T> {
     /// A vector of `len` zeros. It takes memory as it is written.
     ///
     /// # Errors
-    /// As of [`Memory::map`].
+    /// Those of [`Memory::map`].
     pub fn zeroed(memory: &Memory, len: usize) -> Result<PagedVec<T>, Error>
     where
         T: Zeroable,
@@ -74,7 +74,7 @@ impl<T: Copy> PagedVec<T> {
     /// A copy of a slice.
     ///
     /// # Errors
-    /// As of [`PagedVec::extend_from_slice`].
+    /// Those of [`PagedVec::extend_from_slice`].
     pub fn from_slice(memory: &Memory, slice: &[T]) -> Result<PagedVec<T>, Error> {
         let mut vec = PagedVec::with_capacity(memory, slice.len())?;
         vec.extend_from_slice(slice)?;
@@ -86,25 +86,26 @@ impl<T: Copy> PagedVec<T> {
         self.mapping.len() / Self::SIZE
     }
 
-    /// Makes room for `additional` elements behind the present ones.
+    /// Makes room for `additional` elements after the existing ones.
     ///
     /// # Errors
-    /// As of [`Mapping::resize`].
+    /// Those of [`Mapping::resize`].
     pub fn reserve(&mut self, additional: usize) -> Result<(), Error> {
         let wanted = self.len.saturating_add(additional);
         if wanted <= self.capacity() {
             return Ok(());
         }
-        // Twice the room where that fits: n elements are then pushed in n steps.
+        // Doubles the room where that fits, so that the time to push n elements is proportional to
+        // n.
         let ample = bytes_of::<T>(wanted.max(self.capacity().saturating_mul(2)));
         let ample = self.mapping.resize(ample.next_multiple_of(PAGE_SIZE));
         ample.or_else(|_| self.mapping.resize(bytes_of::<T>(wanted)))
     }
 
-    /// Returns room behind the elements.
+    /// Gives back the unused room after the elements.
     ///
     /// # Errors
-    /// As of [`Mapping::resize`].
+    /// Those of [`Mapping::resize`].
     pub fn shrink_to_fit(&mut self) -> Result<(), Error> {
         self.mapping.resize(bytes_of::<T>(self.len))
     }
@@ -112,7 +113,7 @@ impl<T: Copy> PagedVec<T> {
     /// Appends an element.
     ///
     /// # Errors
-    /// As of [`Mapping::resize`].
+    /// Those of [`Mapping::resize`].
     pub fn push(&mut self, value: T) -> Result<(), Error> {
         if self.len == self.capacity() {
             self.reserve(1)?;
@@ -133,7 +134,7 @@ impl<T: Copy> PagedVec<T> {
     /// Appends the elements of a slice.
     ///
     /// # Errors
-    /// As of [`Mapping::resize`] and [`Mapping::write_at`]; the vector is as it was.
+    /// Those of [`Mapping::resize`] and [`Mapping::write_at`]; the vector is unchanged.
     pub fn extend_from_slice(&mut self, slice: &[T]) -> Result<(), Error> {
         self.reserve(slice.len())?;
         self.copy_in(self.len, slice)?;
@@ -141,7 +142,7 @@ impl<T: Copy> PagedVec<T> {
         Ok(())
     }
 
-    /// Drops the elements from `len` on. Their room stays.
+    /// Drops the elements from `len` on. The capacity is unchanged.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -154,7 +155,7 @@ impl<T: Copy> PagedVec<T> {
     /// Copies elements out; see [`Mapping::read_at`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Mapping::read_at`].
     pub fn read_at(&self, index: usize, to: &mut [T]) -> Result<(), Error> {
         self.expect_inside(index, to.len())?;
         let (address, len) = (to.as_mut_ptr().cast::<u8>(), size_of_val(to));
@@ -165,7 +166,7 @@ impl<T: Copy> PagedVec<T> {
     /// Copies elements in; see [`Mapping::write_at`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Mapping::write_at`].
     pub fn write_at(&mut self, index: usize, from: &[T]) -> Result<(), Error> {
         self.expect_inside(index, from.len())?;
         self.copy_in(index, from)
@@ -188,10 +189,10 @@ impl<T: Copy> PagedVec<T> {
         self.mapping.advise(advice);
     }
 
-    /// Its elements as a box, which does not grow.
+    /// Makes its elements a box, which cannot grow.
     ///
     /// # Errors
-    /// As of [`PagedVec::shrink_to_fit`].
+    /// Those of [`PagedVec::shrink_to_fit`].
     pub fn into_boxed_slice(mut self) -> Result<PagedBox<[T]>, Error> {
         self.shrink_to_fit()?;
         Ok(PagedBox::of(self.mapping, self.len))

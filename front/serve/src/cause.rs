@@ -10,7 +10,7 @@ use std::fmt;
 /// Why a fault on swapped or new memory could not be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// A swap device returned a page that is not what was written.
+    /// A swap device returned a page that differs from the page that was written.
     Changed {
         /// The device.
         device: String,
@@ -22,7 +22,7 @@ pub enum Cause {
         /// All swap devices.
         devices: String,
     },
-    /// No page can leave memory, because writes to swap fail.
+    /// No page can be swapped out, because writes to swap fail.
     WritesFail {
         /// All swap devices.
         devices: String,
@@ -55,8 +55,8 @@ impl Cause {
         }
     }
 
-    /// The state of memory and swap where it explains the cause, in parentheses after a blank; else
-    /// nothing. `room` follows the slots in use.
+    /// The state of memory and swap in parentheses, after a blank; an empty text if it does not
+    /// explain the cause. `room` is inserted after the slots in use.
     pub fn figures(&self, manager: &Manager<Uffd>, room: &str) -> String {
         if let Cause::Changed { .. } | Cause::Unreadable { .. } = self {
             return String::new();
@@ -85,7 +85,7 @@ impl Cause {
     }
 }
 
-/// What else may have failed, by the names of devices.
+/// " or server" if one of the devices, given by their names, is on a server.
 fn or_server(devices: &str) -> &'static str {
     if ["redis", "nbd"].iter().any(|kind| devices.contains(kind)) { " or server" } else { "" }
 }

@@ -3,9 +3,9 @@
 //! ```text
 //! faulting thread: Desk::ask -- Request, on its stack --> list --> desk threads: attempt, answer
 //! ```
-//! Locking: `list` is held only to add or take a request, or to start a thread. No thread touches
-//! paged memory meanwhile, or runs signal handlers: requests are made in the SIGBUS handler, on a
-//! stack that is not paged.
+//! Locking: `list` is held only to add or take a request, or to start a thread. A thread that holds
+//! it neither touches paged memory nor runs signal handlers: requests are made in the SIGBUS
+//! handler, on a stack that is not paged.
 
 use crate::owner::{At, Outcome, Owner, answer, attempt};
 use highwater_mm::Manager;
@@ -19,8 +19,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Most threads of a desk, and so the most of its faults that wait for devices at once. One is
-/// started with the desk, others when all are busy.
+/// The most threads of a desk, and so the most of its faults that can wait for devices at once. One
+/// thread is started with the desk, others when all are busy.
 const THREADS_MAX: usize = 4;
 
 /// Serves faults for other threads.
@@ -46,7 +46,7 @@ struct List {
 // SAFETY: a request on the list lives until it is done.
 unsafe impl Send for List {}
 
-/// A fault whose thread waits.
+/// A fault whose thread waits until it is served.
 struct Request {
     at: At,
     outcome: Outcome,
@@ -55,7 +55,7 @@ struct Request {
 }
 
 impl Desk {
-    /// Starts the threads.
+    /// Starts a desk with its first thread.
     ///
     /// # Errors
     /// The system refuses a thread.
@@ -68,7 +68,8 @@ impl Desk {
         Ok(desk)
     }
 
-    /// Waits until a fault is served, or its owner knows that it cannot be; returns the outcome.
+    /// Waits until a fault is served, or the owner has been notified that it cannot be; returns the
+    /// outcome.
     pub(crate) fn ask(&self, at: At) -> Outcome {
         let (outcome, done) = (Outcome::Retry, AtomicU32::new(0));
         let mut request = Request { at, outcome, next: None, done };
@@ -126,9 +127,9 @@ impl Shared {
                 if list.first.is_none() {
                     list.last = None;
                 }
-                // This one may take long, so another thread takes the next.
+                // This request may take long: the next one needs another thread.
                 if list.idle == 0 && list.threads.len() < THREADS_MAX && !list.stopped {
-                    // If this fails, requests wait for each other.
+                    // If the system refuses a thread, requests are served one after the other.
                     let _ = self.add_thread(&mut list);
                 }
                 return Some(request);

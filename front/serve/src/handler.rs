@@ -5,9 +5,9 @@
 //!                                             \-> a page on a slow device: let another thread
 //!                                                 read first, then wait for the device
 //! ```
-//! The threads are leaders and followers: a leader reads and serves messages; before it waits for a
-//! device or for memory it hands reading over to a follower. How many lead, and on which CPUs:
-//! `readers.rs`.
+//! The threads are leaders (readers) and followers: a leader reads and serves messages; before it
+//! waits for a device or for memory it hands reading over to a follower. `readers.rs` decides how
+//! many threads lead, and on which CPUs.
 
 use crate::owner::{At, Outcome, Owner, Part, answer, attempt, fault};
 use crate::readers::{AllowedCpus, raise_priority, readers_for};
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Messages read at a time.
 const BATCH: usize = 16;
 
-/// The most threads of a server, and so the most faults that wait for devices at once.
+/// The most threads of a server, and so the most faults that can wait for devices at once.
 const THREADS_MAX: usize = 32;
 
 /// Adds a thread's CPU time to the statistics every few batches: reading it is a system call.
@@ -61,7 +61,7 @@ struct Shared {
     readers: Mutex<Readers>,
     changed: Condvar,
     stop: AtomicBool,
-    /// Threads that should read at a time.
+    /// How many threads should read at a time.
     wanted: usize,
     cpus: AllowedCpus,
     /// Messages read at a time.
@@ -79,10 +79,10 @@ enum Origin {
     StopPage,
 }
 
-/// Whether a thread is to read on after it has served its messages.
+/// Whether a thread continues to read after it has served its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// It is.
+    /// It continues.
     Reads,
     /// Others read instead, until it becomes a reader again.
     HandedOver,
@@ -131,8 +131,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // From here on no thread becomes a reader. Readers stop only at the stop page: without a
-        // reader that page would never be served.
+        // From here on no thread becomes a reader. Readers stop only when they serve the stop page:
+        // without a reader, a fault on that page would never be served.
         self.shared.stop.store(true, Release);
         while self.shared.stop_reader() {}
         self.shared.changed.notify_all();
@@ -178,7 +178,7 @@ impl Shared {
         let (body, index) = (shared.clone(), readers.threads.len());
         let thread = spawn(&format!("fault{index}"), Box::new(move || body.run(index)))?;
         readers.threads.push(thread);
-        // Counted now, so that no other thread is started in its place.
+        // Counted before the thread runs, so that no other thread is started in its place.
         readers.waiting += 1;
         Ok(())
     }
@@ -217,7 +217,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until this thread is to read; `false` if the server stops.
+    /// Waits until this thread is needed as a reader; `false` if the server stops.
     fn become_reader(&self) -> bool {
         let mut readers = self.readers();
         while readers.reading >= self.wanted && !self.stop.load(Acquire) {
@@ -229,8 +229,8 @@ impl Shared {
         goes_on
     }
 
-    /// Lets other threads read in this one's place. If this was the last reader, a thread that
-    /// waits is woken, or one is started.
+    /// Lets other threads read in place of this one. If this was the last reader, wakes a waiting
+    /// thread, or starts one if none waits.
     fn hand_over(self: &Arc<Shared>) {
         let mut readers = self.readers();
         readers.reading -= 1;
@@ -244,7 +244,7 @@ impl Shared {
         }
     }
 
-    /// Serves a message. A reader that may have to wait for a device hands its turn over before.
+    /// Serves a message. A reader that may have to wait for a device hands reading over first.
     fn serve(self: &Arc<Shared>, message: &Message, turn: &mut Turn) -> Origin {
         let Event::Fault { address, write } = message.event() else { return Origin::Program };
         let Some((space, vpn)) = self.manager.platform().locate(address) else {

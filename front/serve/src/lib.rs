@@ -5,9 +5,9 @@
 //!         (readers.rs)  how many threads read, and on which CPUs
 //! Service (sigbus.rs)   the faulting thread serves its own fault, in a SIGBUS handler
 //!         (resume.rs)   and returns to the access without a system call
-//!         (desk.rs)     the helper's threads serve those that it cannot serve
-//! Owner   (owner.rs)    what lies where, and the end of faults that cannot be served
-//! Cause   (cause.rs)    why that end, in words
+//!         (desk.rs)     the helper's threads serve the faults that it cannot serve
+//! Owner   (owner.rs)    knows which memory is where, and handles faults that cannot be served
+//! Cause   (cause.rs)    why a fault could not be served, in words
 //! Vacant  (vacant.rs)   free pages of a range, for owners
 //! ```
 //! The manager does not know its callers, and the platform does not know the manager: this crate

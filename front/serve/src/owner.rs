@@ -1,4 +1,4 @@
-//! The owner of paged memory, and a fault served for it.
+//! The owner of paged memory, and how a fault is served for it.
 //!
 //! ```text
 //! attempt: page --Owner::keep--> Part --Manager::fault--> Outcome
@@ -9,7 +9,7 @@ use highwater_mm::{Access, Fault, FaultError, Manager, Range, Served};
 use highwater_uffd::Uffd;
 use highwater_units::{SpaceId, Vpn};
 
-/// A faulting page, as the manager is to see it.
+/// A faulting page, as the manager identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The space that has the page: the one at the address, or one that lies inside it.
@@ -20,23 +20,25 @@ pub struct Part {
     pub within: Range,
 }
 
-/// The owner of the spaces: it knows what lies where, and handles faults that cannot be served.
+/// The owner of the spaces: it knows which memory is where, and handles faults that cannot be
+/// served.
 pub trait Owner: Send + Sync + 'static {
     /// The part that a page belongs to. `None` if the program has no memory there: the access is
     /// the program's error.
     fn find(&self, space: SpaceId, vpn: Vpn) -> Option<Part>;
 
-    /// Calls `act` with the part of [`Owner::find`], and returns whether there is one. An owner
-    /// that removes parts while the program faults must not remove this one before `act` returns.
+    /// Calls `act` with the part that [`Owner::find`] returns; `false` if there is none. An owner
+    /// that removes parts while the program faults must not remove this part before `act` returns.
     fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
         self.find(space, vpn).map(act).is_some()
     }
 
-    /// A fault that cannot be served. The faulting thread retries its access afterwards, so this
-    /// ends the process, or arranges that the kernel answers the access.
+    /// Handles a fault that cannot be served. The faulting thread retries its access afterwards, so
+    /// this function ends the process, or arranges that the kernel answers the access.
     fn failed(&self, part: Part, error: FaultError);
 
-    /// An access to a page that belongs to no part. The faulting thread retries it afterwards.
+    /// Handles an access to a page that belongs to no part. The faulting thread retries the access
+    /// afterwards.
     fn stray(&self, space: SpaceId, vpn: Vpn);
 
     /// Whether the program has mapped something else over a page: the kernel answers accesses
@@ -65,7 +67,7 @@ pub(crate) struct At {
     pub(crate) access: Access,
 }
 
-/// Serves a fault. `before` is called with its part.
+/// Serves a fault. `before` is called with the part of the fault before it is served.
 pub(crate) fn attempt(
     manager: &Manager<Uffd>,
     owner: &dyn Owner,
@@ -90,7 +92,7 @@ pub(crate) fn fault(manager: &Manager<Uffd>, part: Part, access: Access) -> Outc
     }
 }
 
-/// Tells the owner of a fault that was not served.
+/// Notifies the owner if the fault could not be served.
 pub(crate) fn answer(owner: &dyn Owner, at: At, outcome: Outcome) {
     match outcome {
         Outcome::Mapped | Outcome::Retry => {}

@@ -1,34 +1,35 @@
 //! How many threads read fault messages, and on which CPUs.
 //!
-//! A reader is pinned to each CPU, so that the CPU of the fault serves it by a context switch: the
-//! kernel wakes all readers, the one on the CPU that faulted runs first, and the program's thread
-//! continues there. A wake-up across CPUs, there and back, costs more than the fault itself: on two
-//! CPUs, one unpinned reader served 54,000 faults/s of 32 threads, two pinned ones 86,000.
+//! One reader is pinned to each CPU, so that a fault is served on its own CPU by a context switch:
+//! the kernel wakes all readers, the one on the CPU that faulted runs first, and the program's
+//! thread continues there. A wake-up on another CPU and back costs more than the fault itself: on
+//! two CPUs, one unpinned reader served 54,000 faults/s of 32 threads, two pinned ones 86,000.
 
 use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// On machines with more CPUs, a reader on each would wake too many threads for every fault.
+/// Machines with more CPUs have a single, unpinned reader: with a reader on each CPU, every fault
+/// would wake too many threads.
 const CPUS_MAX: usize = 4;
 
-/// Nice value of readers, where the system permits it. Threads of the program wait for a reader,
-/// and one that loses its CPU to them in the middle of a fault delays all: on two CPUs, 32 threads
-/// make 1.15 times as many accesses as with 0.
+/// Nice value of readers, where the system permits it. The program's threads wait for readers, and
+/// a reader that loses its CPU to them in the middle of a fault delays them all: on two CPUs, 32
+/// threads make 1.15 times as many accesses as with 0.
 const NICE: i32 = -10;
 
-/// Puts this thread, a reader, before the threads that it serves. Without the privilege it stays
-/// their equal.
+/// Gives this thread, a reader, a higher priority than the threads that it serves. Without the
+/// privilege its priority stays equal to theirs.
 pub(crate) fn raise_priority() {
     let _ = setpriority_process(None, NICE);
 }
 
-/// How many threads should read messages.
+/// How many threads should read messages at a time.
 pub(crate) fn readers_for(cpus: usize) -> usize {
     if cpus <= CPUS_MAX { cpus } else { 1 }
 }
 
-/// The CPUs that the threads of a server may use: those of the thread that starts the server. (A
-/// reader cannot ask again: it may be pinned to one CPU when it starts another.)
+/// The CPUs that the threads of a server may use: those of the thread that starts the server. (They
+/// cannot be read again later: a reader that starts another one may itself be pinned to one CPU.)
 #[derive(Clone, Copy)]
 pub(crate) struct AllowedCpus(CpuSet);
 
@@ -42,9 +43,9 @@ impl AllowedCpus {
         self.0.count() as usize
     }
 
-    /// Pins this thread, the `index`th of a server, to its CPU; further threads, and all of a
-    /// machine with many CPUs, may run anywhere. If the system refuses, the thread serves faults
-    /// where it is.
+    /// Pins this thread, the `index`th of a server, to its CPU. Threads beyond the number of CPUs,
+    /// and all threads on a machine with many CPUs, may run on any of the CPUs. If the system
+    /// refuses, the thread keeps its present affinity.
     pub(crate) fn apply(&self, index: usize) {
         let mut set = self.0;
         if let Some(cpu) = self.of_reader(index) {

@@ -4,12 +4,13 @@
 //! handler --- resume --> xrstor: vector registers;  mov: general registers
 //!                        iretq: rip, cs, flags, rsp, ss at once --> interrupted code
 //! ```
-//! sigreturn(2) enters and leaves the kernel, which reads the whole frame and checks it: a fifth of
-//! the time of an empty handler. [`resume`] does not restore the signal mask and the alternate
-//! stack, so it is for handlers that changed neither. Frames of these kinds are left to
+//! sigreturn(2) enters and leaves the kernel, which reads and checks the whole frame: this takes a
+//! fifth of the time of an empty handler. [`resume`] does not restore the signal mask and the
+//! alternate stack, so it is for handlers that changed neither. Frames of these kinds are left to
 //! sigreturn(2):
 //!
-//! - Shadow stacks are on: a return to the interrupted code has to take the kernel's token off.
+//! - Shadow stacks are on: a return to the interrupted code has to remove the kernel's token from
+//!   the shadow stack.
 //! - The frame has no XSAVE area, or its code and stack segments are not those of 64-bit programs.
 //! - The program has set the flag NT, with which iretq fails.
 //! - The alternate stack has SS_AUTODISARM: the kernel disarmed it when it delivered the signal.
@@ -22,18 +23,19 @@ use std::arch::asm;
 #[derive(Clone, Copy, Debug)]
 pub struct XsaveArea {
     magic: u32,
-    /// Its length in bytes, with a mark at its end.
+    /// Its length in bytes, including the marker at its end.
     pub len: u32,
-    /// The components of the processor's state in it.
+    /// The components of the processor's state that it contains.
     pub components: u64,
 }
 
-/// The XSAVE area at the vector state of a signal's frame; `None`: it is an FXSAVE area.
+/// The XSAVE area in the vector state of a signal's frame; `None`: the state is an FXSAVE area.
 ///
 /// # Safety
-/// The kernel wrote the state, which has at least the 512 bytes of FXSAVE, or it is a copy.
+/// The state was written by the kernel or is a copy of such a state. It has at least the 512 bytes
+/// of FXSAVE.
 pub unsafe fn xsave_area(vectors: *const u8) -> Option<XsaveArea> {
-    /// Where an FXSAVE area says whether more follows.
+    /// Offset of the field of an FXSAVE area that tells whether an XSAVE area follows.
     const OFFSET: usize = 464;
     const MAGIC: u32 = 0x4650_5853;
     // SAFETY: as the caller says.
@@ -41,7 +43,7 @@ pub unsafe fn xsave_area(vectors: *const u8) -> Option<XsaveArea> {
     (area.magic == MAGIC).then_some(area)
 }
 
-/// In `uc_flags`: the frame has an XSAVE area, and the stack segment.
+/// Bits of `uc_flags`: the frame has an XSAVE area; the frame has the stack segment.
 const UC_FP_XSTATE: u64 = 1 << 0;
 const UC_SIGCONTEXT_SS: u64 = 1 << 1;
 
@@ -55,7 +57,7 @@ const fn at(register: i32) -> usize {
     register as usize * size_of::<libc::greg_t>()
 }
 
-/// Where `gregs` has the selectors of code and stack, 16 bits each.
+/// Offsets in `gregs` of the code and stack segment selectors, 16 bits each.
 const CS: usize = at(libc::REG_CSGSFS);
 const SS: usize = at(libc::REG_CSGSFS) + 6;
 
@@ -63,14 +65,14 @@ const SS: usize = at(libc::REG_CSGSFS) + 6;
 struct Frame {
     registers: *const libc::greg_t,
     vectors: *const u8,
-    /// The components of the processor's state that the XSAVE area has. The processor may have
-    /// others: of those that a program has to request (AMX), xrstor with a mask of ones would fault
-    /// in a program that has not.
+    /// The components of the processor's state that the XSAVE area contains. The processor may have
+    /// more, and some of them (AMX) have to be requested: in a program that has not requested them,
+    /// xrstor with a mask of ones would fault.
     components: u64,
 }
 
 /// Continues the interrupted code with its registers as they were. Returns if the frame is not an
-/// ordinary one: then sigreturn(2) has to be called, as it is when the handler returns.
+/// ordinary one: sigreturn(2) then has to be called, which happens when the handler returns.
 ///
 /// # Safety
 /// `context` is the ucontext of the running handler, which was installed with SA_NODEFER and an
@@ -88,7 +90,7 @@ pub(crate) unsafe fn resume(context: *const libc::c_void) {
 /// The frame, if it is an ordinary one.
 ///
 /// # Safety
-/// The kernel wrote the context when it delivered the signal that is handled.
+/// The kernel wrote the context when it delivered the signal that is being handled.
 unsafe fn ordinary(context: &libc::ucontext_t) -> Option<Frame> {
     let (flags, vectors) = (context.uc_flags, context.uc_mcontext.fpregs.cast::<u8>().cast_const());
     let has_both = flags & (UC_FP_XSTATE | UC_SIGCONTEXT_SS) == UC_FP_XSTATE | UC_SIGCONTEXT_SS;
@@ -108,7 +110,8 @@ unsafe fn ordinary(context: &libc::ucontext_t) -> Option<Frame> {
     area.map(|area| Frame { registers: registers.as_ptr(), vectors, components: area.components })
 }
 
-/// Whether this thread has a shadow stack. The instruction leaves its operand alone if not.
+/// Whether this thread has a shadow stack. Without one, the instruction leaves its operand
+/// unchanged.
 pub fn has_shadow_stack() -> bool {
     let pointer: u64;
     // SAFETY: reads a register of the thread; on processors without shadow stacks it does nothing.
@@ -123,7 +126,7 @@ pub fn has_shadow_stack() -> bool {
     pointer != 0
 }
 
-/// The selectors of code and stack that the kernel gave to the handler.
+/// The code and stack segment selectors that the kernel gave to the handler.
 fn own_segments() -> (u16, u16) {
     let (code, stack): (u16, u16);
     // SAFETY: reads two registers.
@@ -142,8 +145,8 @@ fn own_segments() -> (u16, u16) {
 /// Loads all registers.
 ///
 /// # Safety
-/// The frame is an ordinary one of the running handler, and what sigreturn(2) restores besides
-/// registers has not changed.
+/// The frame is an ordinary one of the running handler, and the other state that sigreturn(2)
+/// restores besides registers has not changed.
 unsafe fn leave(frame: Frame) -> ! {
     // SAFETY: by contract. The vector registers are loaded from what the kernel saved, and no
     // compiled code runs between that and iretq.

@@ -7,11 +7,12 @@
 //! For spaces with [`Delivery::InThread`](highwater_uffd::Delivery::InThread). The kernel raises
 //! SIGBUS where it would have sent a message; the signal handler serves the fault and returns to
 //! the access. There is no context switch and no wake-up, so a fault costs about half. A system
-//! call that meets a missing page fails with EFAULT: the owner makes none, or gives them copies.
+//! call that accesses a missing page fails with EFAULT: the owner makes no such calls, or passes
+//! copies to them.
 //!
-//! The thread was at an access to paged memory, so it holds no lock of the manager, as little as it
-//! would if another thread served the fault. A fault inside the manager is an access to a page that
-//! the program dropped by a call that the manager did not see (`copy.rs` of the platform).
+//! The thread was interrupted at an access to paged memory, so it holds no lock of the manager. A
+//! fault inside the manager itself is an access to a page that the program dropped by a call that
+//! the manager did not see (`copy.rs` of the platform).
 //!
 //! A signal's disposition belongs to the process, so all managers of a process share the table of
 //! served spaces.
@@ -45,15 +46,15 @@ struct Served {
     desk: Option<Desk>,
 }
 
-/// Serves a space in the threads that use it, until it is dropped. No thread may use the space
-/// after that.
+/// Serves the faults of a space in the threads that use it, until the service is dropped. No thread
+/// may use the space after that.
 pub struct Service {
     served: Box<Served>,
 }
 
 impl Service {
-    /// Starts serving an engine that makes no system call into the space: installs a handler for
-    /// SIGBUS, which runs on the stack of the thread that faults.
+    /// Starts serving an engine, which must not pass addresses in the space to system calls.
+    /// Installs a handler for SIGBUS, which runs on the stack of the faulting thread.
     ///
     /// # Errors
     /// 16 spaces are served already.
@@ -66,8 +67,8 @@ impl Service {
         Service::start(Served { manager, space, owner, desk: None })
     }
 
-    /// Starts serving a program, whose SIGBUS handler calls [`serve`]. This is the helper: it has
-    /// threads for faults that the program's cannot serve.
+    /// Starts serving a program, whose SIGBUS handler calls [`serve`]. Called in the helper
+    /// process, where it starts threads for the faults that the program's threads cannot serve.
     ///
     /// # Errors
     /// The system refuses a thread, or 16 spaces are served already.
@@ -91,7 +92,7 @@ impl Service {
         Ok(Service { served })
     }
 
-    /// In a forked child: the parent's services are not this process's.
+    /// In a forked child: forgets the services of the parent, which do not serve this process.
     pub fn forget_inherited() {
         SERVED.iter().for_each(|place| place.store(ptr::null_mut(), Release));
     }
@@ -109,14 +110,14 @@ impl Drop for Service {
 /// The threads that serve a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The one that faulted; those of the helper if it cannot.
+    /// The thread that faulted; the threads of the helper if it cannot.
     ThisThread,
-    /// Those of the helper.
+    /// The threads of the helper.
     Helper,
 }
 
 thread_local! {
-    /// Whether this thread serves a fault, or has locked pages.
+    /// Whether this thread is serving a fault, or has locked pages.
     static SERVES: Cell<bool> = const { Cell::new(false) };
     /// The foreign page whose access this thread is retrying; 0: none.
     static FOREIGN: Cell<u64> = const { Cell::new(0) };
@@ -127,7 +128,7 @@ thread_local! {
 pub enum Signalled {
     /// The thread is to retry its access.
     Served,
-    /// Nothing is served at the address.
+    /// No served space has the address.
     Elsewhere,
     /// The thread was serving another fault: it cannot serve this one.
     Nested,
@@ -157,8 +158,9 @@ pub unsafe fn serve(info: *const libc::siginfo_t, context: *mut libc::c_void, by
     Signalled::Served
 }
 
-/// Calls `act`, which locks pages. A signal handler of this thread that uses one of them would wait
-/// for its own thread: it ends the process, as one does that interrupts a fault.
+/// Calls `act`, which locks pages. A signal handler that interrupts `act` and touches one of these
+/// pages would wait for its own thread; the process is ended instead, as for a signal handler that
+/// interrupts the service of a fault and faults itself.
 pub fn while_pages_are_locked<R>(act: impl FnOnce() -> R) -> R {
     let before = SERVES.replace(true);
     let result = act();
@@ -166,13 +168,13 @@ pub fn while_pages_are_locked<R>(act: impl FnOnce() -> R) -> R {
     result
 }
 
-/// An access to a page over which the program has mapped something else. It may have done so after
-/// the access, which therefore is retried once; the second signal comes from that mapping.
+/// An access to a page over which the program has mapped something else. The mapping may have been
+/// made after the access, so the access is retried once; a second signal comes from that mapping.
 fn retry_foreign(address: u64) -> Signalled {
     if FOREIGN.replace(address) == address { Signalled::Elsewhere } else { Signalled::Served }
 }
 
-/// Ends the copy of a page that has vanished; `false` if the thread was not copying.
+/// Ends the copying of a page that has vanished; `false` if the thread was not copying.
 ///
 /// # Safety
 /// `context` is the ucontext of a signal handler.
@@ -186,7 +188,7 @@ unsafe fn leave_copy(context: *mut libc::c_void) -> bool {
     end.is_some()
 }
 
-/// Copies are not told apart.
+/// Copying cannot be recognized on this machine.
 ///
 /// # Safety
 /// None.
@@ -195,7 +197,7 @@ unsafe fn leave_copy(_: *mut libc::c_void) -> bool {
     false
 }
 
-/// Serves a fault; returns the last outcome of an attempt.
+/// Serves a fault; returns the outcome of the last attempt.
 fn serve_for(served: &Served, at: At, by: By) -> Outcome {
     let Served { manager, owner, desk, .. } = served;
     match (by, desk) {
@@ -207,8 +209,8 @@ fn serve_for(served: &Served, at: At, by: By) -> Outcome {
         (By::ThisThread, Some(desk)) => {
             api::take_lost();
             let outcome = attempt(manager, &**owner, at, |_| ());
-            // A child of vfork may have closed its copies of the descriptors. The owner answers a
-            // failure in the helper only.
+            // A child of vfork may have closed its copies of the descriptors. Failures are handled
+            // by the owner in the helper only.
             if api::take_lost() || matches!(outcome, Outcome::Failed(..) | Outcome::Stray) {
                 return desk.ask(at);
             }
@@ -219,7 +221,7 @@ fn serve_for(served: &Served, at: At, by: By) -> Outcome {
     }
 }
 
-/// The served space that has an address.
+/// The served space that contains an address.
 fn find(address: u64, write: bool) -> Option<(&'static Served, At)> {
     let access = if write { Access::Write } else { Access::Read };
     SERVED.iter().find_map(|place| {
@@ -272,8 +274,8 @@ extern "C" fn on_sigbus(
     }
 }
 
-/// Ends a process whose signal handler has interrupted the service of a fault, or another act that
-/// holds locks, and faults itself.
+/// Ends a process whose signal handler has interrupted the service of a fault, or another operation
+/// that holds locks, and has faulted itself.
 fn end_nested() -> ! {
     let line =
         "highwater: a signal handler used paged memory while its thread held locks of Highwater\n";
@@ -293,7 +295,8 @@ unsafe fn is_write(context: *mut libc::c_void) -> bool {
     context.uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0
 }
 
-/// The context does not tell: a store is assumed, which at worst writes a clean page back.
+/// The context does not tell whether the access was a store. A store is assumed, which at worst
+/// causes a clean page to be written back.
 ///
 /// # Safety
 /// None.
@@ -302,8 +305,8 @@ unsafe fn is_write(_: *mut libc::c_void) -> bool {
     true
 }
 
-/// Passes a SIGBUS at an unserved address to the handler that was installed before, or restores
-/// the default action, which ends the process.
+/// Passes a SIGBUS at an unserved address to the handler that was installed before. Without one,
+/// restores the default action, which ends the process.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(before) = BEFORE.get() else { return };
     match before.sa_sigaction {

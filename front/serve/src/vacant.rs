@@ -4,7 +4,7 @@
 //! by_first: first page -> end         neighbours are merged
 //! by_length: (length, first page)     the smallest that fits is taken
 //! ```
-//! Conservation: both describe the same parts. Locking: by the owner.
+//! Conservation: both maps describe the same free ranges. Locking: by the owner.
 
 use highwater_mm::Range;
 use highwater_units::Vpn;
@@ -18,15 +18,15 @@ pub struct Vacant {
 }
 
 impl Vacant {
-    /// The pages from 0 to before `pages`, all of them free.
+    /// The pages from 0 up to, but not including, `pages`, all of them free.
     pub fn new(pages: u64) -> Vacant {
         let mut vacant = Vacant { by_first: BTreeMap::new(), by_length: BTreeSet::new() };
         vacant.add(0, pages);
         vacant
     }
 
-    /// Takes `pages` pages whose first is a multiple of `align`, from the smallest part that has
-    /// them, and the lowest of these. `None`: no part has as many.
+    /// Takes `pages` contiguous pages, the first a multiple of `align`, from the smallest free
+    /// range that has them; of equal ranges, from the lowest. `None`: no free range has them.
     pub fn take(&mut self, pages: u64, align: u64) -> Option<Range> {
         let fits = |(length, first): &(u64, u64)| {
             let start = first.next_multiple_of(align);
@@ -50,7 +50,7 @@ impl Vacant {
         true
     }
 
-    /// Frees a range, of which no page is free.
+    /// Frees a range. None of its pages may be free already.
     pub fn put(&mut self, range: Range) {
         let (mut first, mut end) = (range.first.0, range.end.0);
         let before = self.by_first.range(..first).next_back().map(|(f, e)| (*f, *e));

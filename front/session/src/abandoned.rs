@@ -9,13 +9,13 @@
 //! directory in its environment: it may be served later. Helpers have their program's environment,
 //! and are left out by their name.
 //!
-//! Only files with the names of a run's are removed; a directory with any other file stays. So does
-//! that of a run of root whose last process is another user's, until root's next run.
+//! Only files with the names of a run's files are removed; a directory with any other file stays.
+//! The directory of a run of root whose last process is another user's stays until root's next run.
 //!
-//! Locking: `owner` is locked (flock) by `highwater run` as long as it lives. A look at it locks it
-//! shared, so that several that end at once do not take each other for the run. Each unlocks its
-//! statistics before it looks, so the last one finds nobody. All of this also runs in helpers,
-//! which do not call malloc: directories are read by rustix.
+//! Locking: `owner` is locked (flock) by `highwater run` as long as it lives. A check locks it
+//! shared, so that several processes that end at once do not take each other for the run. Each
+//! unlocks its statistics before it checks, so the last one finds no other process. All of this
+//! also runs in helpers, which do not call malloc: directories are read by rustix.
 
 use crate::budget::BUDGET_FILE;
 use crate::settings::RUN_DIR;

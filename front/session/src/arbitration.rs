@@ -2,42 +2,44 @@
 //!
 //! ```text
 //! limit = sum of targets:    over the limit: free memory first, then everyone in proportion
-//!                            somebody is short: free memory first, then that of processes that
+//!                            a process is short: free memory first, then that of processes that
 //!                            bring in far fewer pages for each page they have
 //! ```
-//! A page is worth most where it saves most faults. If misses fall with memory, as they do for LRU,
-//! the next page saves about as many as there are misses for each page now; so memory moves from a
-//! process with few misses per page to one with many. It moves only where these differ by a factor,
-//! and by small steps unless that is large: equals leave each other alone, and nothing oscillates.
+//! A page is worth most where it saves most faults. If misses fall as memory grows, as they do for
+//! LRU, one more page saves about as many misses as the process now has per page; so memory moves
+//! from a process with few misses per page to one with many. It moves only where the two differ by
+//! a factor, and by small steps unless the factor is large: processes of equal need leave each
+//! other alone, and nothing oscillates.
 //!
 //! A pure function: every process of a run calculates its own target from the same claims.
 
 /// Of equal need.
 const EQUAL: u64 = 100;
-/// A process gives one page in [`GIVES_LITTLE`] at a time to one with so many percent of its misses
-/// per page, ...
+/// A process gives one page in [`GIVES_LITTLE`] at a time to one with more than this many percent
+/// of its misses per page, ...
 const MORE: u64 = 200;
 const GIVES_LITTLE: u64 = 16;
-/// ... and one in [`GIVES_MUCH`] to one with so many: an idle process gives nearly all in a second.
+/// ... and one in [`GIVES_MUCH`] to one with more than this many: an idle process gives nearly all
+/// in a second.
 const FAR_MORE: u64 = 800;
 const GIVES_MUCH: u64 = 8;
 /// ... and one in [`GIVES_IN_TURN`] to one that comes earlier where processes take turns.
 const GIVES_IN_TURN: u64 = 4;
-/// A process that neither runs nor stalls in so many percent of the time sleeps.
+/// A process that runs or stalls in less than this many percent of the time sleeps.
 const ACTIVE: u64 = 5;
 /// A process that is short gets at most one page for this many that it has, ...
 const WISH_SHARE: u64 = 4;
 /// ... but at least one in this many of its equal part of the limit.
 const WISH_OF_PART: u64 = 8;
 
-/// The state of one process. In pages, if nothing else is said.
+/// The state of one process, in pages unless another unit is named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// It may use these now.
+    /// Pages that it may use now.
     pub granted: u64,
     /// It never gets less.
     pub floor: u64,
-    /// Free ones that it would not miss.
+    /// Free pages that it would not miss.
     pub spare: u64,
     /// Pages per second that faults brought in lately.
     pub misses: u64,
@@ -59,14 +61,14 @@ impl Claim {
         self.spare.min(self.above_floor())
     }
 
-    /// Whether it has more misses per page than so many percent of the other's.
+    /// Whether it has more misses per page than `percent` percent of the other's.
     fn outweighs(&self, other: &Claim, percent: u64) -> bool {
         let weigh =
             |one: &Claim, by: &Claim| u128::from(one.misses) * u128::from(by.granted.max(1));
         weigh(self, other) * 100 > weigh(other, self) * u128::from(percent)
     }
 
-    /// Whether it runs, or would.
+    /// Whether it runs, or would run if it did not stall.
     pub(crate) fn is_active(&self) -> bool {
         self.stalled + self.runs >= ACTIVE
     }
@@ -118,7 +120,7 @@ pub(crate) fn in_order(count: usize, first: usize) -> impl DoubleEndedIterator<I
     (first..count).chain(0..first.min(count))
 }
 
-/// Leaves the first wish in the order, if there is one.
+/// Drops all wishes except the first one in the order.
 fn keep_first(wishes: &mut [u64], first: usize) {
     let kept = in_order(wishes.len(), first).find(|at| wishes[*at] > 0);
     wishes.iter_mut().enumerate().for_each(|(at, wish)| {
@@ -189,8 +191,8 @@ fn portions(whole: u64, most: &[u64]) -> Vec<u64> {
     most.iter().map(portion).collect()
 }
 
-/// Moves up to `wanted` pages from processes that the neediest outweighs to the short ones that it
-/// does not.
+/// Moves up to `wanted` pages from processes that the neediest one outweighs to short processes
+/// that it does not outweigh.
 fn move_to_needy(targets: &mut [u64], wanted: u64, claims: &[Claim], wishes: &[u64]) {
     let short = claims.iter().filter(|claim| claim.is_short);
     let needier = |one: Claim, other: Claim| {

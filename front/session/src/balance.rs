@@ -1,4 +1,4 @@
-//! What a process does to keep to its share, on any platform.
+//! How a process keeps to its share, on any platform.
 
 use crate::budget::Activity;
 use crate::share::Share;
@@ -80,8 +80,9 @@ impl Times {
         Times { stalled, ran, at, lately: [0; 2] }
     }
 
-    /// The shares of the time lately. Threads stall and run at the same time, and a stall may be
-    /// CPU time: of what is larger than the time that has passed, the whole counts.
+    /// The recent shares of the time. Threads stall and run at the same time, and a stall may be
+    /// CPU time: if stalls or CPU time exceed the time that has passed, these are shares of the
+    /// longest of the three.
     pub fn update<P: Platform>(&mut self, manager: &Manager<P>, ran: Nanos) -> Activity {
         let now = Times::new(manager, ran);
         let stalled = now.stalled.since(self.stalled).0;
@@ -99,13 +100,13 @@ impl Times {
 pub enum Excess {
     /// Nothing.
     None,
-    /// It gave back what was free; kswapd frees more.
+    /// It gave back the free pages; kswapd frees more.
     Left,
 }
 
-/// Gives back what exceeds `pages`, as far as that is free.
+/// Gives back the pages in excess of `pages`, as far as they are free.
 pub fn give_excess<P: Platform>(manager: &Manager<P>, share: &Share, pages: u64) -> Excess {
-    // Not what the share has: a thread that borrows adds to that before it may keep it.
+    // Not the pages of the share: a thread that borrows adds to these before it may keep them.
     let excess = manager.frames().saturating_sub(pages);
     if excess == 0 {
         return Excess::None;

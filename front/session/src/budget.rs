@@ -10,22 +10,22 @@
 //!                  followed: the last change of the swap devices   compacted   request, requests
 //! Share --- the entry of this process: borrow, give back, aim
 //! ```
-//! The limit is one on everything ([`Scope::Everything`]): memory that cannot be paged is measured,
-//! and the rest is what processes may be granted as pages.
+//! A limit on all memory ([`Scope::Everything`]) includes memory that cannot be paged: that is
+//! measured, and processes may be granted the rest as pages.
 //!
 //! No process keeps the sum. A process that borrows first adds to its own entry, then adds all
-//! entries up, and gives back what exceeds the limit. Of two that borrow at a time, the later sees
-//! both, so they never keep too much; both may give back, and ask again. Nothing has to be repaired
-//! after a process that was killed in the middle.
+//! entries up, and gives the excess over the limit back. Of two processes that borrow at the same
+//! time, the later one sees both additions, so they never keep too much; both may give back, and
+//! ask again. Nothing has to be repaired after a process was killed in the middle of this.
 //!
 //! Pages that a fork has shared count once: `family.rs`.
 //!
 //! A process is alive as long as the lock of its statistics file is held (stats_file.rs): the
-//! system releases it at the end of its helper, however that comes. Another process then clears its
-//! entry ([`Share::reap`]).
+//! system releases the lock when the process's helper ends, for whatever reason. Another process
+//! then clears its entry ([`Share::reap`]).
 //!
-//! While somebody is short, everyone calculates the targets ([`crate::targets`]) from the same
-//! entries at short intervals, and keeps to its own: [`Share::aim`].
+//! While a process is short of memory, every process calculates the targets ([`crate::targets`])
+//! from the same entries at short intervals, and keeps to its own target: [`Share::aim`].
 //!
 //! Locking: none. The words are atomics in shared memory, `owner` is taken and released by
 //! compare-and-swap, and only the owner changes the rest of its entry, except `shared`, `taken`,
@@ -58,12 +58,12 @@ const LAYOUT: u64 = 0x4857_6275_6467_0009;
 /// batches leave a manager that pages no room.
 pub const FLOOR: u64 = 1024;
 
-/// The pages that it begins with, and always keeps. Most processes of a shell script or a make need
-/// no more.
+/// The pages that a process begins with, and always keeps. Most processes of a shell script or a
+/// make need no more.
 pub(crate) const START: u64 = FLOOR / 4;
 
-/// One page in so many of a limit on everything is kept free, for what is used before it is
-/// measured.
+/// One page in this many of a limit on all memory is kept free, for memory that is used before it
+/// is measured.
 pub(crate) const MARGIN: u64 = 32;
 
 /// An entry that is being cleared.
@@ -81,9 +81,9 @@ pub(crate) struct Head {
     pub(crate) scope: AtomicU64,
     /// Pages of processes that have no entry.
     pub(crate) unpaged: AtomicU64,
-    /// How often these were measured.
+    /// How often the pages of these processes were measured.
     pub(crate) measures: AtomicU64,
-    /// Until when somebody is short: milliseconds of the monotonic clock.
+    /// Until when a process is short: milliseconds of the monotonic clock.
     pub(crate) short_until: AtomicU64,
     /// Whose turn it is: a [`crate::turns::Turn`].
     pub(crate) turn: AtomicU64,
@@ -111,16 +111,17 @@ pub(crate) struct Entry {
     pub(crate) short_until: AtomicU64,
     /// An [`Activity`], as a number.
     pub(crate) activity: AtomicU64,
-    /// Those of the granted pages that count for other processes, which map them, too; less than 0
-    /// if it has parted more.
+    /// The granted pages that count for other processes, which map them, too; negative if more than
+    /// these have parted, that is, are no longer shared.
     pub(crate) shared: AtomicI64,
-    /// These when they were last counted.
+    /// The number of these pages when they were last counted.
     pub(crate) common: AtomicU64,
     /// Pages that others have taken from its shared ones so far, less those that they have added.
     pub(crate) taken: AtomicI64,
     /// The owner of the entry of the ancestor with which it may have pages in common.
     pub(crate) family: AtomicU64,
-    /// The parent's of these, until it takes them over: a [`crate::family::Lent`].
+    /// Pages of the parent that count for this process, until the parent takes them over: a
+    /// [`crate::family::Lent`].
     pub(crate) lent: AtomicU64,
     /// The last change of the swap devices that it has carried out.
     pub(crate) followed: AtomicU64,
@@ -172,11 +173,11 @@ impl Compaction {
 /// How far processes have carried out a request to compact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
-    /// Processes that have.
+    /// Processes that have carried it out.
     pub done: usize,
-    /// Blocks of 2 MiB that these made.
+    /// Blocks of 2 MiB that these processes made.
     pub blocks: u32,
-    /// Living processes that have not.
+    /// Living processes that have not carried it out.
     pub behind: usize,
 }
 
@@ -231,11 +232,11 @@ unsafe impl Send for Budget {}
 unsafe impl Sync for Budget {}
 
 impl Budget {
-    /// Creates the budget of a run: `limit` pages of what `scope` says, and at most `limit_max`
-    /// later (mode 0600; `highwater run` may open it to other users).
+    /// Creates the budget of a run: `limit` pages of the memory that `scope` names, and at most
+    /// `limit_max` later (mode 0600; `highwater run` may open it to other users).
     ///
     /// # Errors
-    /// The directory cannot be written to, or has one.
+    /// The directory cannot be written to, or has a budget already.
     pub fn create(run_dir: &Path, scope: Scope, limit: u64, limit_max: u64) -> io::Result<Budget> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let path = run_dir.join(BUDGET_FILE);
@@ -254,7 +255,8 @@ impl Budget {
     /// Opens the budget of a run.
     ///
     /// # Errors
-    /// The run has none ([`io::ErrorKind::NotFound`]), or of another build; this user may not.
+    /// The run has none ([`io::ErrorKind::NotFound`]), or one of another build, or this user may
+    /// not open it.
     pub fn open(run_dir: &Path) -> io::Result<Budget> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(run_dir.join(BUDGET_FILE), flags, Mode::empty())?;
@@ -308,7 +310,7 @@ impl Budget {
         pages_in(&self.head().limit)
     }
 
-    /// The highest limit that can be set: processes have made room for so many pages.
+    /// The highest limit that can be set: processes have made room for this many pages.
     pub fn limit_max(&self) -> u64 {
         pages_in(&self.head().limit_max)
     }
@@ -322,7 +324,7 @@ impl Budget {
     }
 
     /// Sets the limit, up to [`Budget::limit_max`]. Processes that have more give the rest back,
-    /// and keep what they use of [`FLOOR`].
+    /// but keep the pages that they use, up to [`FLOOR`].
     pub fn set_limit(&self, pages: u64) {
         self.head().limit.store(pages.min(self.limit_max()), Relaxed);
         self.notify();
@@ -333,7 +335,7 @@ impl Budget {
         self.head().tuning.get()
     }
 
-    /// Changes the chosen ones of each process, and of those that will join.
+    /// Changes the chosen settings of all processes, and of those that will join.
     pub fn tune(&self, tuning: Tuning) {
         self.head().tuning.set(tuning);
         self.notify();
@@ -388,8 +390,8 @@ impl Budget {
         added
     }
 
-    /// Lets all processes use a device again that was removed, or move their pages off one. Returns
-    /// the number of the change.
+    /// Lets all processes use a removed device again, or move their pages off a device. Returns the
+    /// number of the change.
     pub fn want_swap(&self, place: usize, wanted: Wanted) -> u64 {
         let change = self.words().swap_list.want(place, wanted);
         self.notify();
@@ -439,7 +441,7 @@ impl Budget {
         levels.map(|room| room.claimed).sum()
     }
 
-    /// The pages that nobody may use now.
+    /// The pages that no process has been granted.
     pub fn pages_left(&self) -> u64 {
         self.room().saturating_sub(self.granted())
     }
@@ -477,8 +479,8 @@ impl Budget {
         self.notify_if_over();
     }
 
-    /// The pages that processes may be granted in all: less than the limit for what cannot be
-    /// paged, more if several map the same.
+    /// The pages that processes may be granted in all: the limit, less the memory that cannot be
+    /// paged, and plus the pages that count for several processes.
     pub(crate) fn room(&self) -> u64 {
         let paged = match self.scope() {
             Scope::Everything => {
@@ -492,8 +494,8 @@ impl Budget {
         paged.saturating_add_signed(self.taken().map(shared).sum())
     }
 
-    /// Clears the entries after `index`, around the end, until one of a living process. If everyone
-    /// does, all entries are looked at, and none by many.
+    /// Clears the entries after `index`, around the end, until one of a living process. If every
+    /// process does this, all entries are checked, and none of them by many processes.
     pub(crate) fn reap_after(&self, index: usize) {
         let _ = self.others(index).find(|other| self.reap(*other) == Reaped::Lives);
     }
@@ -515,7 +517,7 @@ impl Budget {
         Reaped::Free
     }
 
-    /// Releases an entry, and what it has claimed, if it still has this owner.
+    /// Releases an entry, and its claims, if it still has this owner.
     pub(crate) fn release(&self, index: usize, owner: u64) {
         let entry = &self.words().entries[index];
         if entry.owner.compare_exchange(owner, REAPED, AcqRel, Relaxed).is_err() {

@@ -6,16 +6,16 @@
 //! Code::unmap    /proc/self/pagemap: a page of the file: MADV_DONTNEED
 //!                                    a page of the process's own: stays as it is
 //! ```
-//! Most of what a process runs while it starts it never runs again, but pages stay mapped and count
-//! for it. The next access maps the page of the page cache again, and up to 15 around it or, from
-//! Linux 6.18, the large folio that it lies in.
+//! Most of the code that a process runs while it starts it never runs again, but the pages stay
+//! mapped and count for it. The next access to an unmapped page maps it from the page cache again,
+//! with up to 15 pages around it or, from Linux 6.18, the large folio that it lies in.
 //!
 //! The linker's symbol finds the own object without the dynamic loader, whose lock a thread of the
 //! program may hold.
 //!
-//! Locks: none. A page that is written to between the look and the call would lose that. So the
-//! caller excludes changes of these mappings meanwhile; without one nothing but a debugger can
-//! write to them.
+//! Locks: none. A page that is written to between the lookup and the call would lose the write. So
+//! the caller excludes changes of these mappings meanwhile; while they do not change, nothing but a
+//! debugger can write to them.
 
 use highwater_units::{Bytes, PAGE_SIZE};
 use libc::{c_int, c_void, dl_phdr_info, size_t};
@@ -53,7 +53,7 @@ pub struct Code {
 impl Code {
     const NONE: Code = Code { segments: [const { 0..0 }; SEGMENTS_MAX], len: 0 };
 
-    /// That of the executable or library that this is linked into.
+    /// The code of the executable or library that this is linked into.
     pub fn own() -> Code {
         let mut code = Code::NONE;
         let header = &raw const __ehdr_start;
@@ -69,8 +69,8 @@ impl Code {
         code
     }
 
-    /// That of the program, and of the libraries that are loaded with it. These are never unloaded:
-    /// call it before the program can load others. Allocates nothing.
+    /// The code of the program, and of the libraries that are loaded with it. These are never
+    /// unloaded: call this before the program can load others. Allocates nothing.
     pub fn loaded() -> Code {
         let mut code = Code::NONE;
         // SAFETY: the callback gets this code, which lives for the call.
@@ -84,9 +84,9 @@ impl Code {
         self.segments().any(|pages| first < pages.end && pages.start < end)
     }
 
-    /// Unmaps its pages; returns how many bytes that were. A page that is no page of the file any
-    /// more, because a debugger has written to it, stays; so do all if the system does not show
-    /// which these are. No thread may change these mappings meanwhile.
+    /// Unmaps its pages; returns how many bytes that were. A page that is no longer the file's,
+    /// because a debugger has written to it, stays; all pages stay if the system does not show
+    /// which ones these are. No thread may change these mappings meanwhile.
     pub fn unmap(&self) -> Bytes {
         let Ok(pagemap) = File::open("/proc/self/pagemap") else { return Bytes(0) };
         let chunks = self.segments().flat_map(|pages| {

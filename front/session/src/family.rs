@@ -1,11 +1,12 @@
 //! Pages that a fork has shared count once in the budget.
 //!
-//! Each process says how many of its pages count for others (`shared`), and so many more may be
-//! granted in all. A child begins with half of what it shares, as the kernel counts it. The other
-//! half is its parent's: `lent`, until the parent takes it over. A page that parts is one less in
-//! the sum, whichever process parts it, so one that parts more than its half has fewer than none.
-//! What it then finds to share it takes from its family, which still counts it. When one ends, the
-//! rest of its family has fewer in common.
+//! Each process says how many of its pages count for others (`shared`), and that many more pages
+//! may be granted in all. A child begins with half of the pages that it shares, as the kernel
+//! counts them. The other half is its parent's: it is `lent` until the parent takes it over. Each
+//! page that parts (stops being shared) lowers the sum by one, whichever process parts it, so the
+//! number of a process that parts more than its half becomes negative. If that process then
+//! measures that it still shares pages, it takes these from its family, which still counts them.
+//! When a process ends, the others of its family have fewer pages in common.
 //!
 //! Locking: none, as for [`crate::Budget`].
 
@@ -41,11 +42,12 @@ impl Budget {
         })
     }
 
-    /// Pages that the process of an entry has in common with others are soon those of one fewer.
+    /// The process of an entry is ending: pages that it has in common with others will soon be
+    /// those of one process fewer.
     pub(crate) fn end_common(&self, index: usize) {
         let common = pages_in(&self.words().entries[index].common).cast_signed();
         let kin: Vec<&Entry> = self.kin(index).collect();
-        // Of a page of n + 1 processes, n / (n + 1) of each counts for others; of n, (n - 1) / n.
+        // A page of n + 1 processes counts n / (n + 1) for others, in each; one of n, (n - 1) / n.
         let count = kin.len().max(1) as i64;
         kin.iter().for_each(|kin| kin.lose_shared(common / (count * count)));
         if common > 0 && !kin.is_empty() {
@@ -67,12 +69,12 @@ impl Entry {
         Lent::from_bits(self.lent.load(SeqCst))
     }
 
-    /// Clears it; returns how many pages there were.
+    /// Clears `lent`; returns how many pages there were.
     pub(crate) fn take_lent(&self) -> u64 {
         Lent::from_bits(self.lent.swap(0, SeqCst)).pages
     }
 
-    /// Fewer of its pages count for others than it knows.
+    /// `pages` fewer of its pages count for others than it knows.
     pub(crate) fn lose_shared(&self, pages: i64) {
         self.shared.fetch_sub(pages, SeqCst);
         self.taken.fetch_add(pages, SeqCst);

@@ -1,5 +1,5 @@
-//! Files of a run that another process of the user has filled with anything: what reads them
-//! returns, and neither panics nor waits.
+//! Files of a run that another process of the user has filled with arbitrary bytes: the functions
+//! that read them return, and neither panic nor wait.
 
 use crate::budget::{Activity, Words};
 use crate::stats_file::{read_all, take_ended, unpublished};

@@ -1,5 +1,6 @@
-//! Requests for pages of another process: it brings them into memory and keeps them there, because
-//! the kernel cannot when process_vm_readv(2) and its relative meet a page that is swapped out.
+//! Requests for pages of another process: that process brings them into memory and keeps them
+//! there, because the kernel cannot do so when process_vm_readv(2) and its relative meet a
+//! swapped-out page.
 //!
 //! ```text
 //! Entry::request   0 --- Share::request: pages, access, who asks ---> requested
@@ -7,7 +8,7 @@
 //!                  0 <-- Held::end --- how many are held <-- Share::hold -/
 //! Entry::requests  counts these steps: processes sleep on it
 //! ```
-//! A process that does not answer is not waited for long, and none keeps pages for one that has
+//! A process does not wait long for one that does not answer, and keeps no pages for one that has
 //! ended.
 //!
 //! Locking: none. Each step is a compare-and-swap of the word.
@@ -29,7 +30,7 @@ pub const REQUEST_MAX: u64 = 64;
 
 /// How long a process may take for a step: it may have to wait for memory, and for a slow device.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Interval between looks whether it still lives.
+/// Interval between checks whether it still lives.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Pages that another process wants to access.
@@ -49,13 +50,13 @@ pub struct Request {
 pub enum Denied {
     /// It is not of this run, or has ended.
     Absent,
-    /// It has not the first page.
+    /// It does not have the first page.
     Refused,
     /// It does not answer.
     Silent,
 }
 
-/// A request as its process finds it.
+/// A request, as the process that is asked finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted {
     /// The pages.
@@ -125,7 +126,8 @@ impl<'a> Held<'a> {
         (self.word & COUNT) >> COUNT_SHIFT
     }
 
-    /// Releases the pages. `false`: the other process has done so before, for it took too long.
+    /// Releases the pages. `false`: the other process had released them already, because the access
+    /// took too long.
     pub fn end(self) -> bool {
         self.entry.step(self.word, 0).is_some()
     }
@@ -249,7 +251,7 @@ impl Share {
         self.requested()
     }
 
-    /// This process has not the first page of a request.
+    /// This process does not have the first page of a request.
     pub fn refuse(&self, posted: Posted) {
         if let Some(word) = posted.to_bits() {
             self.entry().step(word, 0);

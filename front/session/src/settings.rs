@@ -14,8 +14,8 @@ use std::str::FromStr;
 /// Bytes of addresses that paged memory has in each process: a tenth of all, so that large
 /// reservations are paged, too. The manager's table takes 16 KiB per TiB that is not touched.
 pub const RANGE: u64 = 12 << 40;
-/// A limit that counts the range is raised by so many bytes: by it, and by what the library maps
-/// for itself.
+/// A limit that counts the range is raised by this many bytes: by the range, and by the library's
+/// own mappings.
 pub const RANGE_AND_OWN: u64 = RANGE + (4 << 30);
 
 /// Budget in bytes. Without it a process is not served.

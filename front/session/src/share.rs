@@ -23,10 +23,11 @@ use std::time::Duration;
 /// How long a process counts as short after it asked in vain.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// The high watermark is below one page in so many: min is at most 1/16, and the gaps 1/64.
+/// The high watermark is below one page in this many: min is at most 1/16, and the gaps 1/64.
 const MARKS_SHARE: u64 = 8;
 
-/// Pages that have parted are counted by as many, for that adds all entries up.
+/// Pages that have parted are counted in batches of at least this many, because each count adds all
+/// entries up.
 const PARTED_MIN: u64 = 16;
 
 /// What a process uses besides the pages that it was granted, in pages.
@@ -34,12 +35,12 @@ const PARTED_MIN: u64 = 16;
 pub struct Besides {
     /// All that cannot be paged.
     pub unpaged: u64,
-    /// The part of that which swap devices in RAM take.
+    /// The part of `unpaged` that swap devices in RAM take.
     pub devices: u64,
-    /// Those of its pages that count for other processes, which map them, too; less than 0 if it
-    /// has parted more.
+    /// Its pages that count for other processes, which map them, too; negative if more than these
+    /// have parted, that is, are no longer shared.
     pub shared: i64,
-    /// These when they were last counted: it can part as many more.
+    /// The number of these pages when they were last counted: that many can part beyond `shared`.
     pub common: u64,
     /// All pages that had parted by then.
     pub parted: u64,
@@ -55,12 +56,12 @@ pub struct Forked {
 }
 
 impl Forked {
-    /// Those of the child's pages that count for the parent.
+    /// The child's pages that count for the parent.
     pub fn own(self) -> u64 {
         self.pages - self.lent().pages
     }
 
-    /// Those of the parent's pages that count for the child.
+    /// The parent's pages that count for the child.
     fn lent(self) -> Lent {
         let parent = self.parent.and_then(|parent| u16::try_from(parent).ok());
         parent.map_or(Lent::default(), |parent| Lent { pages: self.pages / 2, parent })
@@ -70,9 +71,9 @@ impl Forked {
 /// The instruction to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
-    /// Nobody is short: it keeps what it has.
+    /// No process is short: it keeps its pages.
     Keep,
-    /// It is to give pages back until it has so many, or may borrow up to so many.
+    /// It is to give pages back until it has this many, or may borrow up to this many.
     Pages(u64),
 }
 
@@ -80,22 +81,22 @@ pub enum Aim {
 pub struct Share {
     budget: Budget,
     index: usize,
-    /// Pages of swap devices in RAM that the entry has as unpaged, ...
+    /// Pages of swap devices in RAM that the entry counts as unpaged, ...
     counted: AtomicU64,
-    /// ... and those that the process has given up frames for, or need not.
+    /// ... and those for which the process has given up frames, or need not give up any.
     paid: AtomicU64,
-    /// Pages that had parted when its entry's shared ones were counted, ...
+    /// Pages that had parted when the entry's shared pages were counted, ...
     parted: AtomicU64,
-    /// ... and when it was last asked what it owes.
+    /// ... and when [`Share::owed`] was last called.
     parted_now: AtomicU64,
-    /// Pages that have parted, which the entry no longer has as shared, and for which there was no
-    /// memory: the process is to give up frames for them.
+    /// Pages that have parted, which the entry no longer counts as shared, and for which there was
+    /// no memory: the process is to give up frames for them.
     unpaid: AtomicU64,
     /// It borrows no more than this in all.
     most: AtomicU64,
-    /// 1: the last request was denied; until [`Share::aim`], others would be.
+    /// 1: the last request was denied; until [`Share::aim`], further ones would be, too.
     denied: AtomicU32,
-    /// A bit for each level of the swap devices of which little is left.
+    /// A bit for each level of the swap devices that has little room left.
     scarce: AtomicU32,
     /// This process, as the owner of its entry.
     image: Image,
@@ -104,9 +105,9 @@ pub struct Share {
 }
 
 impl Budget {
-    /// Takes an entry for a process, with [`START`] pages, whatever the others have; and with those
-    /// that it has in common with its parent, and free ones that watermarks ask for beside so many,
-    /// up to [`FLOOR`].
+    /// Takes an entry for a process, with [`START`] pages, whatever the others have. A forked child
+    /// also gets the pages that it has in common with its parent, and the free pages that
+    /// watermarks ask for beside that many, up to [`FLOOR`].
     ///
     /// # Errors
     /// All entries are taken.
@@ -131,7 +132,7 @@ impl Budget {
             nobodys: Entry::default(),
         };
         share.budget.head().used.fetch_max(index as u32 + 1, AcqRel);
-        // Its memory is new: what was asked before is not for it.
+        // Its memory is new: earlier requests do not concern it.
         share.has_compacted(share.budget.head().compactions.load(Acquire), 0);
         let free = (forked.pages / MARKS_SHARE).clamp(START, FLOOR);
         let parent = forked.parent.map(|parent| &share.budget.words().entries[parent]);
@@ -181,7 +182,7 @@ impl Share {
         self.budget.scope() == Scope::Everything
     }
 
-    /// The pages that nobody uses.
+    /// The pages that no process has been granted.
     pub fn left(&self) -> u64 {
         self.budget.pages_left()
     }
@@ -192,8 +193,8 @@ impl Share {
     }
 
     /// Asks for `pages` more; returns how many it may use in addition. It gets those below
-    /// [`FLOOR`] whatever the others have; they then give as many. Makes a system call only for
-    /// these, or if it is the first to be short.
+    /// [`FLOOR`] whatever the others have; the others then give as many. Makes a system call only
+    /// for these pages, or if this process is the first to be short.
     pub fn borrow(&self, pages: u64) -> u64 {
         let granted = &self.entry().granted;
         let own = self.granted();
@@ -214,7 +215,7 @@ impl Share {
         asked - refused
     }
 
-    /// Lets everyone know that this process is short.
+    /// Lets all processes know that this one is short.
     fn ask(&self) {
         self.denied.store(1, Relaxed);
         let now = self.budget.now();
@@ -253,13 +254,13 @@ impl Share {
         self.budget.head().measures.load(SeqCst)
     }
 
-    /// The pages by which all processes have more than there are.
+    /// The pages that processes have been granted beyond the room of the budget.
     fn excess(&self) -> u64 {
         self.budget.granted().saturating_sub(self.budget.room())
     }
 
-    /// Takes over what forked children hold of this process's shared pages for it; returns how many
-    /// more pages it has in common with others.
+    /// Takes over the shared pages of this process that forked children hold for it; returns how
+    /// many more pages it has in common with others.
     pub fn take_lent(&self) -> u64 {
         self.budget.lent_by(self.index).map(|entry| entry.take_lent()).sum()
     }
@@ -274,8 +275,8 @@ impl Share {
         self.budget.kin(self.index).next().is_some()
     }
 
-    /// `pages` more of it count for others than its entry has, less than 0: fewer. As many fewer of
-    /// theirs do, for no page has parted by that.
+    /// `pages` more of this process's pages count for others than its entry says; negative: fewer.
+    /// That many fewer pages of the others count for others, because no page has parted by this.
     pub fn exchange(&self, pages: i64) {
         let kin: Vec<&Entry> = self.budget.kin(self.index).collect();
         let part = pages / kin.len().max(1) as i64;
@@ -283,9 +284,9 @@ impl Share {
         self.entry().shared.fetch_add(part * kin.len() as i64, SeqCst);
     }
 
-    /// The pages that it is to give up, at most those above [`FLOOR`]: because its swap devices in
-    /// RAM, which take `devices` pages now, have grown, and because pages have parted, `parted` in
-    /// all, for which no memory is left.
+    /// The pages that this process is to give up, at most those above [`FLOOR`]: for the growth of
+    /// its swap devices in RAM, which take `devices` pages now, and for pages that have parted
+    /// (`parted` in all) and for which no memory is left.
     pub fn owed(&self, devices: u64, parted: u64) -> u64 {
         self.parted_now.fetch_max(parted, Relaxed);
         let grown = match self.budget.scope() {
@@ -301,9 +302,9 @@ impl Share {
         (grown + unshared + unpaid).min(self.granted().saturating_sub(FLOOR))
     }
 
-    /// The most pages of memory that its tiers, which take `tiers` now, are to hold: half of what
-    /// it has or could borrow, less what all processes have too many: a tier can give memory where
-    /// processes have few pages. `None`: they take none of it.
+    /// The most pages of memory that its tiers, which take `tiers` now, are to hold: half of the
+    /// memory that it has or could borrow, less the excess of all processes, because a tier can
+    /// give memory up where processes have few pages. `None`: the limit does not count tiers.
     pub fn tiers_most(&self, tiers: u64) -> Option<u64> {
         match self.budget.scope() {
             Scope::Everything => {
@@ -314,7 +315,7 @@ impl Share {
         }
     }
 
-    /// Pages that have parted, and that its entry counts as shared.
+    /// Pages that have parted, but that its entry still counts as shared.
     fn unshared(&self) -> u64 {
         let parted = self.parted_now.load(Relaxed).saturating_sub(self.parted.load(Relaxed));
         parted.min(self.can_part())
@@ -326,8 +327,8 @@ impl Share {
         pages_in(common).saturating_add_signed(signed_pages_in(shared))
     }
 
-    /// Its entry counts pages that have parted no more as shared, as far as memory is left for
-    /// them; returns the rest.
+    /// Lets its entry no longer count pages that have parted as shared, as far as memory is left
+    /// for them; returns the rest.
     fn count_parted(&self, pages: u64) -> u64 {
         self.unshare(pages);
         let rest = self.excess().min(pages);
@@ -341,8 +342,8 @@ impl Share {
         self.entry().shared.fetch_sub(pages.cast_signed(), SeqCst);
     }
 
-    /// It has given up so many of the pages that it owed. Until it publishes again, the entry shows
-    /// what they are used for.
+    /// This process has given up `pages` of the pages that it owed. Until it publishes again, its
+    /// entry counts them under the use for which they were given up.
     pub fn pay(&self, pages: u64) {
         let less = |unpaid: u64| Some(unpaid.saturating_sub(pages));
         let unpaid = self.unpaid.fetch_update(Relaxed, Relaxed, less).unwrap_or(0).min(pages);
@@ -443,7 +444,7 @@ impl Share {
 
     /// The swap devices of the run, and the number of their last change.
     pub fn swap_items(&self) -> (u64, Vec<Option<SwapItem>>) {
-        // First the number: what changes in between is looked at again.
+        // First the number: a change in between is looked at again.
         let change = self.swap_change();
         (change, self.budget.swap_items())
     }
@@ -501,13 +502,13 @@ impl Share {
         self.entry().compacted.store(Compaction { request, blocks }.to_bits(), SeqCst);
     }
 
-    /// Gives everything back. The process uses no page any more; what its threads still report
-    /// counts for nobody.
+    /// Gives everything back. The process uses no page any more; changes that its threads still
+    /// report are counted for no process.
     pub fn leave(&self) {
         self.budget.release(self.index, self.image.to_bits());
     }
 
-    /// Sleeps until somebody becomes short or the limit changes after `seen`, but no longer than
+    /// Sleeps until a process becomes short or the limit changes after `seen`, but no longer than
     /// `most`.
     pub fn wait(&self, seen: u32, most: Duration) {
         sleep(&self.budget.head().changes, seen, most);

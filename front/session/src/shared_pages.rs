@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 
-/// More pages than any machine has: a word counts for so many at most, so that sums of thousands of
-/// them do not overflow.
+/// More pages than any machine has: a word counts for at most this many, so that sums of thousands
+/// of words do not overflow.
 pub(crate) const PAGES_MAX: u64 = 1 << 40;
 
 /// The pages that a word says.
@@ -11,7 +11,7 @@ pub(crate) fn pages_in(word: &AtomicU64) -> u64 {
     word.load(SeqCst).min(PAGES_MAX)
 }
 
-/// The pages that a word says which may be below zero.
+/// The pages that a word says, which may be negative.
 pub(crate) fn signed_pages_in(word: &AtomicI64) -> i64 {
     let most = PAGES_MAX.cast_signed();
     word.load(SeqCst).clamp(-most, most)

@@ -1,5 +1,5 @@
 //! How much of a process's memory the fast level of its tier takes: at most half of it, and less
-//! where frames of that level would save more as frames of pages.
+//! where the frames of that level would save more if resident pages had them.
 //!
 //! ```text
 //! pages by the evictions since their own, as if they were one list:
@@ -10,18 +10,18 @@
 //! Split          moves once the windows have cost so much more than another division would have
 //!                that this pays for the move
 //! ```
-//! The distance of a read, in evictions, is at least that in pages: those that returned meanwhile
-//! are not evicted any more. The rest is the page's depth in the list behind the resident pages.
-//! No other statistics are needed for a larger resident part. A smaller one would also miss pages
-//! that are resident now; as many, it is assumed, as lie as deep behind its end.
+//! The distance of a read counts evictions. Some of the pages evicted meanwhile have returned; the
+//! number of the others is the page's depth in the list behind the resident pages. No other
+//! statistics are needed for a larger resident part. A smaller one would also miss pages that are
+//! resident now: they are assumed to be read as often as pages at the same depth behind its end.
 //!
-//! Both calculate with what was counted alone, so that tests need no machine.
+//! `Window` and `Split` calculate from the counts alone, so that tests need no machine.
 
-/// Divisions differ by so many parts of the memory; the fast level has at most half.
+/// Divisions are in steps of one part in this many of the memory; the fast level has at most half.
 const PARTS: u64 = 8;
 const CHOICES: usize = PARTS as usize / 2 + 1;
-/// Percent of its limit down to which the fast level writes pages back: one that holds less needs
-/// no higher limit.
+/// Percent of its limit down to which the fast level writes pages back: a fast level that holds
+/// less needs no higher limit.
 const FULL_PERCENT: u64 = 80;
 
 /// Costs of faults, in nanoseconds.
@@ -58,8 +58,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// The cost of the window's faults if the fast level had had `fast` frames, and pages the
-    /// others.
+    /// The cost of the window's faults if the fast level had had `fast` frames, and resident pages
+    /// the other frames.
     fn cost(&self, fast: u64) -> f64 {
         let more = self.fast as f64 - fast as f64;
         let taking = (self.small - self.filled).max(f64::MIN_POSITIVE);
@@ -93,7 +93,7 @@ impl Window {
     }
 
     /// The cost of the move: pages that the fast level gives up are read back once from the slow
-    /// one, and so are those whose frames it gets.
+    /// level, and so are the pages whose frames the fast level gets.
     fn cost_of_move(&self, fast: u64) -> f64 {
         let frames = self.fast.abs_diff(fast) as f64;
         let pages = if fast < self.fast { frames * self.ratio } else { frames };

@@ -102,14 +102,14 @@ pub struct StatsFile {
 }
 
 impl StatsFile {
-    /// Creates the file of process `pid`. All users may read it who can open the directory: where
+    /// Creates the file of process `pid`. All users that can open the directory may read it: where
     /// root's run executes processes as another user, these see when others have ended. Earlier
     /// files of the same pid stay: exec keeps the pid, and the kernel may give it out again.
     ///
     /// # Errors
     /// The directory cannot be written to; its file system has little room, which the program may
-    /// need; or files may not be as large (RLIMIT_FSIZE). An empty file then shows that there was a
-    /// process.
+    /// need; or files may not be this large (RLIMIT_FSIZE). An empty file then shows that there was
+    /// a process.
     pub fn create(run_dir: &Path, pid: u32, name: Name) -> io::Result<StatsFile> {
         let (image, fd) = create_new(run_dir, pid)?;
         flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
@@ -195,9 +195,9 @@ fn create_new(run_dir: &Path, pid: u32) -> io::Result<(Image, OwnedFd)> {
     }
 }
 
-/// Whether a process has ended that published statistics: its file is removed, or nobody holds the
-/// lock. Where `highwater run` has ended before its processes, the directory is removed, and none
-/// counts as ended.
+/// Whether a process that published statistics has ended: its file is removed, or no process holds
+/// the lock. Where `highwater run` has ended before its processes, the directory is removed, and no
+/// process counts as ended.
 pub(crate) fn is_ended(run_dir: &Path, image: Image) -> bool {
     match open(&image.path(run_dir)) {
         Ok(file) => flock(file, FlockOperation::NonBlockingLockShared).is_ok(),

@@ -54,7 +54,7 @@ fn size_for(dir: &Path) -> Result<Bytes, String> {
     }
 }
 
-/// Whether what is written below `path` is in memory, not on a disk.
+/// Whether files below `path` are in memory, not on a disk.
 pub fn is_in_memory(path: &Path) -> bool {
     statfs(path).is_ok_and(|status| is_of_memory(&status))
 }

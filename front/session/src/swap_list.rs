@@ -9,7 +9,7 @@
 //! An item keeps its place, and its levels of the room (swap_room.rs), for the life of the run.
 //!
 //! Locking: none. The text of an item is written once, before its state says so. Another process
-//! may write anything to the words: what cannot be read is no item.
+//! may write anything to the words: words that cannot be read are no item.
 
 use crate::swap_room::{SWAP_LEVELS_MAX, SwapRoom};
 use highwater_devices::{Area, Injection};
@@ -86,9 +86,9 @@ impl SwapInUse {
 /// Why a process could not move its pages off a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwapFailure {
-    /// So many pages have no room in memory and on other devices.
+    /// This many pages have no room in memory and on other devices.
     NoRoom(u64),
-    /// So many pages are left, one of which cannot be read.
+    /// This many pages are left, one of which cannot be read.
     Unreadable(u64),
     /// Its user has cancelled the removal.
     Cancelled,

@@ -5,7 +5,7 @@
 //! Levels:     pages of each level: a device, or one of the two levels of a tier
 //! ```
 //! Each process has devices of its own. Their contents take room here, in batches that the devices
-//! keep track of. As with memory, nobody keeps the sum: a process adds to its own words, adds those
+//! keep track of. As with memory, no process keeps the sum: one adds to its own words, adds those
 //! of all processes up, and gives back what exceeds the limit. The words of one that was killed are
 //! cleared with its entry.
 //!
@@ -30,14 +30,14 @@ pub(crate) struct SwapWords<const ENTRIES: usize> {
 /// The room of a level, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapRoom {
-    /// What all processes may use together.
+    /// Pages that all processes may use together.
     pub limit: u64,
-    /// What they have claimed.
+    /// Pages that they have claimed.
     pub claimed: u64,
 }
 
 impl SwapRoom {
-    /// What nobody has claimed.
+    /// Pages that no process has claimed.
     pub fn left(&self) -> u64 {
         self.limit.saturating_sub(self.claimed)
     }
@@ -55,7 +55,7 @@ impl<const ENTRIES: usize> SwapWords<ENTRIES> {
         self.limits.0[level].load(Acquire).into()
     }
 
-    /// What the first `used` entries have claimed of a level.
+    /// The pages of a level that the first `used` entries have claimed.
     fn claimed(&self, used: usize, level: usize) -> u64 {
         self.claims[..used].iter().map(|entry| u64::from(entry.0[level].load(SeqCst))).sum()
     }
@@ -80,7 +80,7 @@ impl<const ENTRIES: usize> SwapWords<ENTRIES> {
         }
     }
 
-    /// Returns all that an entry has claimed, which nobody uses.
+    /// Returns all pages that an entry has claimed, which no process uses any more.
     pub(crate) fn clear(&self, entry: usize) {
         self.claims[entry].0.iter().for_each(|word| word.store(0, SeqCst));
     }

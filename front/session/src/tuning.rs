@@ -59,7 +59,7 @@ impl Word {
 }
 
 impl TuningWords {
-    /// Stores what is chosen; the rest stays.
+    /// Stores the chosen settings; the others stay.
     pub(crate) fn set(&self, tuning: Tuning) {
         let threads = tuning.kswapd.map(|threads| match threads {
             KswapdThreads::Fixed(threads) => threads as u64,

@@ -1,9 +1,9 @@
 //! Turns of processes that would otherwise take each other's memory all the time.
 //!
 //! Where all processes need more than their part, all of them wait for swap, and equal parts are
-//! the worst division: none of them has what it needs to go on. So they take turns. Processes have
+//! the worst division: none of them has the memory it needs to go on. So they take turns. They have
 //! an order, which begins with the holder of the turn: memory moves from the last to the first that
-//! is short, until it has what it needs, then to the next one. At the end of a turn the order
+//! is short, until that one has enough, then to the next one. At the end of a turn the order
 //! begins with the next process, which may have its memory by then; the others keep their floors.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 
 use crate::arbitration::{Claim, in_order};
 
-/// A process thrashes if it loses so many percent of its time to stalls.
+/// A process thrashes if it loses this many percent of its time to stalls.
 const THRASHES: u64 = 80;
 /// How long a turn takes, in milliseconds. Most of it has to be left after the holder's pages are
 /// read: a disk reads 64 MiB of single pages in 1.6 s.
@@ -27,7 +27,7 @@ const LENGTH: u64 = 4000;
 /// Low bits of a turn's word: the holder, counted from 1.
 const HOLDER_BITS: u32 = 16;
 
-/// Whose turn it is, and how long, in milliseconds of the monotonic clock. `None`: nobody's.
+/// Whose turn it is, and until when, in milliseconds of the monotonic clock. `None`: no process's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turn(Option<(u16, u64)>);
 

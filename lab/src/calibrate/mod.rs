@@ -1,4 +1,5 @@
-//! Derives the calibrated costs of a machine again, from published values of bases alone.
+//! Derives the calibrated costs of a machine again, from published values of bases alone. A base is
+//! the version before a published change.
 //!
 //! ```text
 //! [[calibrated]] of the machine's file: costs, where they are searched, base values that fix them
@@ -8,7 +9,7 @@
 //!    v
 //! Calibration (report): residuals, what the base allows, and changes that follow: an interval
 //! ```
-//! Tables of what came after a base are never parsed: `reproduce` does not hand them out.
+//! Tables of later versions are never parsed: `reproduce` does not hand them out.
 
 mod report;
 mod search;
@@ -30,7 +31,7 @@ use std::thread;
 /// The coarse scale is the largest of these multiples of the fine one at which the sets fit.
 const COARSER: [u64; 3] = [4, 2, 1];
 
-/// Simulations at once, at most: each takes memory of the host.
+/// The largest number of simulations at the same time: each takes memory of the host.
 const RUNS_MAX: usize = 4;
 
 /// How to search.

@@ -15,7 +15,8 @@ pub struct Calibration {
     pub shorter: f64,
     /// Points that were simulated.
     pub simulations: usize,
-    /// Up to which misfit a point fits, as a part of the published value that fits worst.
+    /// The largest misfit at which a point fits, as a fraction of the published value that fits
+    /// worst.
     pub bound: f64,
     /// The costs.
     pub costs: Vec<CostRange>,
@@ -32,11 +33,11 @@ pub struct CostRange {
     pub cost: String,
     /// Its value in the file; `None` for a setting.
     pub in_file: Option<u64>,
-    /// Where it was searched.
+    /// The range in which it was searched.
     pub search: [u64; 2],
     /// Its value where the base fits best.
     pub best: u64,
-    /// Where the base fits.
+    /// The range in which the base fits.
     pub allowed: [u64; 2],
 }
 
@@ -47,13 +48,13 @@ pub struct Residual {
     pub value: String,
     /// Its unit.
     pub unit: String,
-    /// As it was published.
+    /// The published value.
     pub published: f64,
-    /// As it came out.
+    /// The simulated value.
     pub best: f64,
 }
 
-/// A ratio of improved to base, before anybody looks at the published one.
+/// A ratio of improved to base, predicted without the published ratio.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// Of what: the variant and the quantity.
@@ -66,7 +67,7 @@ pub struct Prediction {
     pub most: f64,
 }
 
-/// Whether the base fixes a cost: it allows a quarter more than the least, at most.
+/// Whether the base fixes a cost: the most that it allows is at most a quarter above the least.
 pub(super) fn is_fixed([least, most]: [u64; 2]) -> bool {
     most * 4 <= least * 5
 }

@@ -1,24 +1,25 @@
-//! Searches costs with which a base comes out as published, and how far they can move.
+//! Searches for costs with which a base gives its published values, and for the range in which each
+//! cost may lie.
 //!
 //! ```text
 //! points spread over the box ──> measured ──> Surrogate ──> for each cost the least and the most
 //!                                   ^                       that should fit, and the best point
 //!                                   └────────── measured ─────────────┘   some rounds
 //! ```
-//! The misfit of a point is its worst value: how far it is from the published one, as a part of it.
-//! Only points that were measured count as fitting.
+//! The misfit of a point is that of its worst value: the distance from the published value, as a
+//! fraction of the published value. Only points that were measured count as fitting.
 
 use super::surrogate::{Sample, Surrogate};
 use crate::workload::lcg::Lcg;
 
-/// A point fits whose misfit is at most this, or [`BEST_FACTOR`] times that of the best point.
+/// A point fits if its misfit is at most this, or [`BEST_FACTOR`] times that of the best point.
 pub(super) const MISFIT: f64 = 0.05;
 pub(super) const BEST_FACTOR: f64 = 1.25;
 
 /// Steps of the search on the surrogate for one proposal.
 const STEPS: usize = 4000;
 
-/// A span that is wider, as a ratio, is searched by factors; else by differences.
+/// A range whose ends have a larger ratio is searched by factors, any other by differences.
 const WIDE: f64 = 3.0;
 
 /// The range of a cost.
@@ -28,7 +29,7 @@ pub struct Axis {
     pub least: u64,
     /// The most.
     pub most: u64,
-    /// The distance of values that can be, counted from the least.
+    /// The distance between possible values, counted from the least.
     pub step: u64,
 }
 
@@ -90,8 +91,8 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Measures points. `known` are points of a coarser model: they say where to begin, and their
-    /// ratios to each other are believed, their values not.
+    /// Measures points. `known` are points of a coarser model, from which the search starts: it
+    /// uses the ratios between their values, but not the values themselves.
     pub(super) fn run<E>(
         &self,
         known: &[Tried],
@@ -159,8 +160,8 @@ impl Search<'_> {
         [center].iter().chain(&far).map(|place| self.values(place)).collect()
     }
 
-    /// Points that fit better count more. Values of the coarser model are multiplied by what both
-    /// models made of the same points.
+    /// Points that fit better have more weight. Values of the coarser model are scaled by the ratio
+    /// of both models at the same points.
     fn samples(&self, tried: &[Tried], known: &[Tried]) -> Vec<Sample> {
         let both: Vec<(&Tried, &Tried)> = tried
             .iter()
@@ -254,7 +255,8 @@ mod tests {
         Axis { least: 10, most: 1000, step: 1 },
     ];
 
-    /// A throughput that knows the sum of the first two costs only, and a share by the third.
+    /// A throughput that depends only on the sum of the first two costs, and a share that depends
+    /// on the third.
     fn model(at: &[u64]) -> Vec<f64> {
         let sum = (at[0] + at[1]) as f64;
         vec![1e6 / sum, at[2] as f64 / (at[2] as f64 + 500.0)]

@@ -1,7 +1,7 @@
 //! A cheap stand-in for simulations: the logarithm of each measured value as a polynomial of the
 //! places of the costs, fitted by weighted least squares.
 
-/// Keeps equations of too few points solvable.
+/// Keeps the equations solvable if there are too few points.
 const RIDGE: f64 = 1e-5;
 
 /// A polynomial of degree 1, or of 2 with enough points, for each value.
@@ -16,7 +16,7 @@ pub(super) struct Sample {
     pub(super) place: Vec<f64>,
     /// Logarithms of the values.
     pub(super) logs: Vec<f64>,
-    /// How much it counts.
+    /// Its weight in the fit.
     pub(super) weight: f64,
 }
 

@@ -96,8 +96,9 @@ impl State {
         format!("{ended} of {all} runs, {}, {left}: {}", elapsed(passed), self.what)
     }
 
-    /// Seconds for the runs that are left, by what runs of their experiment took here, or once;
-    /// several at a time count as fast as until now. None before there is anything to tell from.
+    /// The estimated seconds for the remaining runs, from the time that runs of their experiment
+    /// took here or in committed results, at the degree of parallelism so far. `None` before there
+    /// are any data.
     fn left(&self, passed: f64) -> Option<f64> {
         let each = |runs: &Runs| match runs.ended {
             0 => runs.before,

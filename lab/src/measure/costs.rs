@@ -12,7 +12,7 @@ use std::fmt;
 /// A second: no cost is longer.
 const NS_MAX: f64 = 1e9;
 
-/// The source of a value, and the way or place in which it was found.
+/// The source of a value, and how or where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Measured(&'static str),
@@ -28,7 +28,7 @@ pub(super) enum Source {
 pub(super) struct Number {
     pub(super) value: u64,
     pub(super) source: Source,
-    /// The key of a number that it may not be below or above.
+    /// The key of the number that limits this one, from below or above.
     limit: Option<&'static str>,
 }
 
@@ -37,10 +37,10 @@ impl Number {
         Number { value, source, limit: None }
     }
 
-    /// A time, if it was measured; otherwise that of the other machine.
+    /// A measured time; otherwise the other machine's value.
     pub(super) fn measured(ns: Option<f64>, how: &'static str, other: u64) -> Number {
         match ns {
-            // Less than nothing is noise of a difference.
+            // A negative difference is noise.
             Some(ns) => Number::of(ns.clamp(0.0, NS_MAX).round() as u64, Source::Measured(how)),
             None => Number::of(other, Source::Taken),
         }

@@ -1,4 +1,5 @@
-//! Flushes of other CPUs' TLBs: what they take of the CPU that asks, and of those that are asked.
+//! Flushes of other CPUs' TLBs: the time that they take from the CPU that requests them, and from
+//! the CPUs that are interrupted.
 //!
 //! ```text
 //! CPU that asks     page read-only, writable, written      alone, then beside the others
@@ -22,7 +23,7 @@ const STEPS: usize = 20;
 /// Steps of a chunk: some microseconds.
 const CHUNK: u64 = 10_000;
 
-/// Linux, from 6.14 on, forgets a CPU that a process has left once a second, at a flush.
+/// Since 6.14, Linux forgets the CPUs that a process has left once a second, during a flush.
 const FORGOTTEN: Duration = Duration::from_millis(1100);
 
 /// Times of a flush, in ns.
@@ -72,7 +73,7 @@ pub(super) fn flush(time: Duration, own: CpuId, others: &[CpuId]) -> Result<Flus
             runs.push((took, ended() > before));
             took
         });
-        // A CPU that another program has meanwhile is not asked.
+        // A CPU that runs another program meanwhile is not interrupted.
         let asked = runs.into_iter().filter_map(|(took, worked)| worked.then_some(took));
         median_of(&mut asked.collect::<Vec<_>>())
     });
@@ -80,7 +81,7 @@ pub(super) fn flush(time: Duration, own: CpuId, others: &[CpuId]) -> Result<Flus
     Ok(Flush { others: both - alone, interrupt: lost(&chunks) })
 }
 
-/// Work of a CPU that is asked.
+/// A chunk of work of a CPU that is interrupted.
 struct Chunk {
     /// In ns.
     took: f64,

@@ -14,7 +14,7 @@ const STEPS: usize = 2000;
 /// Lines that move in a run: they fit into the nearest cache.
 const LINES: usize = 256;
 
-/// Alone in its line, and in the neighbour that is fetched with it.
+/// A word that has its cache line, and the neighbouring line that is fetched with it, for itself.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
@@ -57,8 +57,8 @@ fn lines_in_circle() -> Vec<Line> {
     circle(LINES).into_iter().map(|next| Line(AtomicU64::new(next.into()))).collect()
 }
 
-/// From the store of one CPU to the load of the other that waits for it: half of the way there and
-/// back.
+/// The time from the store of one CPU until a waiting load of the other CPU sees it: half of a
+/// round trip.
 pub(super) fn handover(time: Duration, cpus: [CpuId; 2]) -> f64 {
     let rounds = STEPS / 4;
     asked(cpus, &|| (), |partner| {

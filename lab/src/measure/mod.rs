@@ -5,8 +5,8 @@
 //!   /sys, /proc                         medians of short runs            differences   text
 //! ```
 //! Threads are pinned to CPUs. Work of one thread is measured in CPU time, so that other programs
-//! disturb it little; between two threads, the median leaves out runs that were interrupted.
-//! Threads that are measured take no lock of each other: they meet at atomic words.
+//! disturb it little; for work between two threads, the median excludes runs that were interrupted.
+//! Threads that are measured share no locks, only atomic words.
 
 mod costs;
 mod file;
@@ -58,7 +58,7 @@ struct Times {
 /// The most measurements that there are.
 const PARTS: u32 = 20;
 
-/// Measures for about this long.
+/// Makes all measurements, in about this time.
 fn times(shape: &Shape, time: Duration) -> Result<Times, Unavailable> {
     let part = time / PARTS;
     let [near, far, siblings] = [shape.near(), shape.far(), shape.siblings()];

@@ -82,7 +82,8 @@ fn copy(time: Duration, pages: &mut [Page]) -> f64 {
     median(time, || cpu_time_each(from.len(), || copy_all(to)))
 }
 
-/// The factor by which the first CPU copies pages of the second one's node longer than its own.
+/// The factor by which the first CPU takes longer to copy pages of the second CPU's node than pages
+/// of its own.
 pub(super) fn remote_factor(time: Duration, [own, other]: [CpuId; 2]) -> f64 {
     // The kernel takes a page from the node of the CPU that writes it first.
     let pages_of = |cpu| on(cpu, || vec![[1; PAGE_WORDS]; PAGES]);

@@ -1,4 +1,4 @@
-//! Runs and their median; threads on given CPUs, beside others.
+//! Runs and their median; threads on given CPUs, alone or while other threads run.
 //!
 //! ```text
 //! asked    the partner works once each time that it is asked    A ask ──> B work ──> A measures
@@ -78,7 +78,8 @@ pub(super) fn pin(cpu: CpuId) -> rustix::io::Result<()> {
 pub(super) fn on<R: Send>(cpu: CpuId, act: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| {
         let pinned = || {
-            // `Shape` has seen that it can be done. If not any more, figures are less exact.
+            // `Shape` has checked that this is possible. If it no longer is, the figures are less
+            // exact.
             let _ = pin(cpu);
             act()
         };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::thread;
 use std::time::Duration;
 
-/// Ways there and back of a run.
+/// Round trips of a run.
 const ROUNDS: u32 = 500;
 
 /// Time for the woken thread's CPU to become idle.

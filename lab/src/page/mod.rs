@@ -7,7 +7,7 @@
 //! ...                                      replaced
 //! <!-- end -->
 //! ```
-//! A page that is written from results and the results themselves cannot disagree.
+//! The page is generated from the results, so the two cannot disagree.
 
 mod picture;
 mod tables;
@@ -39,11 +39,12 @@ pub struct Written {
 }
 
 impl Sources {
-    /// The page with the text between its markers written anew, and its pictures. `directory` is
-    /// that of the pictures, as seen from the page.
+    /// The page with new text between its markers, and its pictures. `directory` is the path from
+    /// the page to the pictures.
     ///
     /// # Errors
-    /// A marker has no end, or names what the sources do not have: its line, and what to do.
+    /// A marker has no end, or names results that do not exist. The text gives its line and the
+    /// remedy.
     pub fn write(&self, page: &str, directory: &str) -> Result<Written, String> {
         let Written { page: mut text, mut pictures } = Written::default();
         let mut lines = page.lines().enumerate();
@@ -109,7 +110,8 @@ mod tests {
         include_str!("../../reproduce/calibrations/server-128c-8nvme.json"),
     ];
 
-    /// The page is as its command would write it from the committed results.
+    /// The committed page is equal to the one that its command would write from the committed
+    /// results.
     #[test]
     fn the_page_agrees_with_the_committed_results() {
         let page = include_str!("../../../docs/reproduction.md");
@@ -136,7 +138,7 @@ mod tests {
         assert!(written.pictures == committed, "run 'make reproduction': a picture is older");
     }
 
-    /// The machine's file says of each cost what the committed calibration found.
+    /// The machine's file states for each cost what the committed calibration found.
     #[test]
     fn a_machine_file_agrees_with_its_committed_calibration() {
         for text in CALIBRATED {

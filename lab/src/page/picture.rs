@@ -1,4 +1,5 @@
-//! The ratios of improved to base of an experiment as a picture: published beside measured.
+//! The ratios of improved to base of an experiment as a picture: published and measured side by
+//! side.
 //!
 //! ```text
 //! variant: quantity
@@ -6,8 +7,8 @@
 //!                     --o--                measured, with the spread of the seeds
 //!             0.5      1       2           logarithmic
 //! ```
-//! As wide as a telephone, so that text keeps its size there; a rectangle below everything, and
-//! colours for a dark screen, so that it is readable on any page.
+//! It is as wide as a telephone's screen, so that text keeps its size there. A background rectangle
+//! and colours for dark screens keep it readable on any page.
 
 use crate::reproduce::{Role, Row};
 use highwater_command::counted;
@@ -28,7 +29,7 @@ const AXIS: (i32, i32) = (180, WIDTH - 14);
 const LEGEND_HEIGHT: i32 = 44;
 const LINE_HEIGHT: i32 = 17;
 const TICKS_HEIGHT: i32 = 22;
-/// The axis shows no ratio outside these: it is an arrow at the end.
+/// The axis ends at these ratios: a ratio beyond them is an arrow at the end.
 const RATIOS: (f64, f64) = (1.0 / 16.0, 16.0);
 /// Numbers at the axis, the more important ones first.
 const TICKS: [f64; 15] =
@@ -66,7 +67,7 @@ pub(super) fn ratios(rows: &[Row]) -> Option<String> {
     (!compared.is_empty()).then(|| format!("{head}\n{DARK}{rest}"))
 }
 
-/// The ratios whose published value is known; all where none is.
+/// The ratios whose published value is known, or all ratios if no published value is known.
 fn shown(rows: &[Row]) -> Vec<&Row> {
     let changes: Vec<&Row> = rows.iter().filter(|row| row.role == Role::Change).collect();
     match changes.iter().any(|row| row.published.is_some()) {
@@ -147,7 +148,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// As long as the ratios and the bands around them need.
+    /// An axis with room for the ratios and the bands around them.
     fn of(rows: &[&Row]) -> Axis {
         let around = |row: &&Row| {
             let published = row.published.unwrap_or(row.measured);

@@ -32,7 +32,7 @@ pub(super) fn outcome(outcome: &Outcome, picture: Option<&str>) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-/// How many published changes have which verdict.
+/// The number of published changes with each verdict.
 fn verdicts(rows: &[Row]) -> String {
     let count = |verdict| rows.iter().filter(|row| row.verdict == Some(verdict)).count();
     match [Verdict::Met, Verdict::Near, Verdict::NotMet].map(count) {
@@ -134,7 +134,7 @@ fn orders(rows: &[&Row]) -> String {
     )
 }
 
-/// Costs as the base fixes them, residuals, and intervals of changes beside published ratios.
+/// The costs that the base fixes, residuals, and intervals of changes beside published ratios.
 pub(super) fn calibration(found: &Calibration, results: &Results) -> String {
     let Calibration { simulations, scale, shorter, bound, .. } = found;
     let mut text = format!(
@@ -195,7 +195,7 @@ fn spread(row: &Row) -> String {
     row.spread.map_or("-".into(), |[a, b]| format!("{} to {}", scale.show(a), scale.show(b)))
 }
 
-/// Nothing without lines.
+/// A table; empty if there are no lines.
 fn table(heads: &[&str], lines: &[String]) -> String {
     if lines.is_empty() {
         return String::new();

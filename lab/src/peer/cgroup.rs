@@ -14,10 +14,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long killed processes may take to go: freeing their memory is what takes time.
+/// How long killed processes may take to exit: most of the time goes into freeing their memory.
 const EMPTY_WITHIN: Duration = Duration::from_secs(10);
 
-/// A limit on the memory of the processes in it; [`MemoryCgroup::remove`] ends them and it.
+/// A limit on the memory of the processes in it; [`MemoryCgroup::remove`] kills them and removes
+/// the cgroup.
 pub(super) struct MemoryCgroup {
     dir: PathBuf,
 }
@@ -61,7 +62,7 @@ impl MemoryCgroup {
                 return Err(Unavailable(format!("{}: not empty", self.dir.display())));
             }
             for pid in members.into_iter().filter_map(Pid::from_raw) {
-                // It may have gone by itself: the list is read again anyway.
+                // The process may have exited by itself: the list is read again anyway.
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -1,12 +1,12 @@
-//! What a disk gives without any memory manager: one io_uring over a file, as many transfers in
-//! flight as its depth.
+//! The speed of a disk without any memory manager: one io_uring over a file, with as many transfers
+//! in flight as its depth.
 //!
 //! ```text
 //! fill: every page once ──> passes: reads at random, or all pages in sequence ──> sweep
 //! Request x depth   a buffer and its transfer: made, in flight, completed, checked, made again
 //! ```
-//! One thread, O_DIRECT, no lock. Contents are the workloads' and all that is read is checked: of a
-//! page read at random one word, as pmbench does, else every word.
+//! One thread, O_DIRECT, no lock. Contents are those of the workloads, and all reads are checked:
+//! one word of a page that is read at random, as in pmbench, otherwise every word.
 
 use super::{Unavailable, file};
 use crate::workload::WORDS;
@@ -23,10 +23,10 @@ use rustix::fs::{FallocateFlags, OFlags};
 use std::path::Path;
 use std::time::Duration;
 
-/// Transfers in flight at once.
+/// Transfers in flight at the same time.
 pub const DEPTH: usize = 64;
 
-/// What is transferred while it is measured.
+/// The transfers that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
     /// Pages at random, for this time.
@@ -103,7 +103,7 @@ pub struct Speeds {
 /// most.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub fn speeds(dir: &Path, len: Bytes, time: Duration) -> Result<Speeds, DiskError> {
     let mut disk = Disk::new(dir, len, 1)?;
     let write_mb_per_s = disk.in_sequence(Direction::Write, time)?;
@@ -136,7 +136,7 @@ enum Direction {
     Write,
 }
 
-/// A transfer: pages, and which of their words are looked at, one or all.
+/// A transfer: its pages, and whether one or all of their words are checked.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
     direction: Direction,
@@ -245,7 +245,8 @@ impl Disk {
         let file = file::unnamed(dir, OFlags::DIRECT)?;
         let whole = Bytes::of_pages(len.pages());
         rustix::fs::ftruncate(&file, whole.0).map_err(|e| file::no_room(dir, whole, e))?;
-        // Writes to holes are three times as slow on ext4, and ours take room, too. A hint.
+        // Writes to holes are three times as slow on ext4, and Highwater's swap files are
+        // allocated, too. A hint.
         let _ = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, whole.0);
         let ring = IoUring::builder().setup_coop_taskrun().build(DEPTH as u32);
         let ring = ring.map_err(|reason| Unavailable::because("io_uring", reason))?;
@@ -376,7 +377,7 @@ impl Disk {
     }
 }
 
-/// The words of a transfer that are looked at.
+/// Checks the words of a transfer.
 fn check(content: &Content, buffer: &Buffer, transfer: Transfer) -> Result<(), Failure> {
     for (page, words) in (transfer.first..).zip(&buffer.0[..transfer.pages]) {
         for word in transfer.word.map_or(0..WORDS, |word| word..word + 1) {
@@ -393,7 +394,7 @@ fn check(content: &Content, buffer: &Buffer, transfer: Transfer) -> Result<(), F
 }
 
 impl Drop for Disk {
-    /// Buffers go only when the kernel is done with them.
+    /// Buffers are freed only when the kernel no longer uses them.
     fn drop(&mut self) {
         let mut in_flight =
             self.requests.iter().filter(|request| request.transfer.is_some()).count();

@@ -4,8 +4,8 @@
 //! bench ── stdin: open while wanted ──> keeper: zram, swapon, cgroup
 //!       <─ stdout: one line, Ready ────
 //! ```
-//! Undoing starts when stdin closes: by the bench, or by its death of any kind. Signals do not end
-//! the keeper, and a time limit ends the wait if the bench hangs.
+//! Undoing starts when stdin closes, because the bench closes it or dies in any way. Signals do not
+//! end the keeper, and a time limit ends the wait if the bench hangs.
 
 use super::Unavailable;
 use super::cgroup::MemoryCgroup;
@@ -26,7 +26,8 @@ pub struct Plan {
     pub limit: Bytes,
     /// Size of a swap area on zram; none for no swap.
     pub swap: Option<Bytes>,
-    /// It is undone after this time at the latest, and what runs in the cgroup is killed.
+    /// After this time at the latest, the set-up is undone, and all processes in the cgroup are
+    /// killed.
     pub at_most: Duration,
 }
 
@@ -69,7 +70,8 @@ pub fn keep(
     emptied.and(removed)
 }
 
-/// Signals that ask to end are for the bench; its end is what counts here.
+/// Ignores the signals that ask a process to end: they are for the bench, and the keeper waits for
+/// its end.
 fn ignore_signals() -> std::io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
     let ignored = Arc::new(AtomicBool::new(false));
@@ -79,7 +81,7 @@ fn ignore_signals() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Refuses a device that could fill the machine: zram keeps what does not compress as it is.
+/// Refuses a device that could fill the machine: zram stores incompressible pages uncompressed.
 fn enough_memory(swap: Bytes) -> Result<(), Unavailable> {
     use procfs::Current;
     let read = procfs::Meminfo::current();

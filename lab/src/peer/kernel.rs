@@ -10,7 +10,7 @@ use highwater_units::Bytes;
 use procfs::process::Process;
 use procfs::{ProcError, ProcResult};
 
-/// Where pages come from and go to, and so what counts them.
+/// Where pages are read from and written to, which decides how they are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Not counted: memory without limit.

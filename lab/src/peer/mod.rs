@@ -1,4 +1,5 @@
-//! What Highwater is measured against: the same memory served by the kernel, and the bare disk.
+//! The peers that Highwater is compared with: the same memory served by the kernel, and the bare
+//! disk.
 //!
 //! ```text
 //! Mapping ── anonymous() or of a file() ──> Kernel: Service, counters from /proc

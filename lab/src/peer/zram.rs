@@ -14,9 +14,9 @@ use std::time::Duration;
 const PRIORITY: i32 = 32_767;
 /// From swapon(2): the low 15 bits are a priority.
 const SWAP_FLAG_PREFER: i32 = 0x8000;
-/// Taken where the kernel has it: fast, and quick to give up on what does not compress.
+/// Used if the kernel has it: it is fast, and gives up quickly on incompressible pages.
 const ALGORITHM: &str = "lz4";
-/// Times the removal is tried while the system still holds the device open (udev does, briefly).
+/// How often removal is tried while the system still has the device open (udev does so briefly).
 const REMOVALS: u32 = 50;
 
 /// A zram device in use as swap.

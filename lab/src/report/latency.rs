@@ -25,7 +25,7 @@ pub struct LatencyBucket {
     pub count: u64,
 }
 
-/// The buckets from the first that has something to the last.
+/// The buckets from the first that is not empty to the last.
 pub fn buckets(latency: &Histogram<u64>, nanos_per_tick: f64) -> Vec<LatencyBucket> {
     let mut counts = BTreeMap::new();
     for step in latency.iter_recorded() {

@@ -5,9 +5,9 @@
 //! zone.alloc                 1.20 M      4.10%     812 ns     230 ns      3.99%
 //! all                        3.31 M      1.70%     820 ns     120 ns      4.61%
 //! ```
-//! `wait` is the mean of those that waited, `hold` of all. `wait/CPU` is the time waited by the CPU
-//! time of the run: the share of CPU time spent spinning. Sleep after spinning is included, so the
-//! ratio can exceed that share.
+//! `wait` is the mean over acquisitions that waited, `hold` the mean over all. `wait/CPU` is the
+//! time waited by the CPU time of the run: the share of CPU time spent spinning. Sleep after
+//! spinning is included, so the ratio can exceed that share.
 
 use highwater_command::Unit;
 use highwater_mm::{lock_class, phase};
@@ -22,7 +22,7 @@ use std::fmt::Write;
 pub struct LockRow {
     /// What the locks protect.
     pub class: String,
-    /// What the threads did that took them.
+    /// The phase of the threads that took them.
     pub phase: String,
     /// Times they were taken.
     pub acquisitions: u64,
@@ -47,7 +47,7 @@ impl LockRow {
     }
 }
 
-/// All locks that were taken, those first that were waited for most, then held most.
+/// All locks that were taken, sorted by wait time, then by hold time, the longest first.
 pub fn lock_rows(statistics: &LockStatistics) -> Vec<LockRow> {
     let each = lock_class::ALL.into_iter().flat_map(|class| phase::ALL.map(|phase| (class, phase)));
     let row = |(class, phase)| LockRow::new(class, phase, statistics.get(class, phase));

@@ -96,7 +96,7 @@ pub struct Cost {
     pub real_seconds: f64,
     /// Locks taken, transfers begun, lines moved, threads woken.
     pub events: u64,
-    /// Of these in a second of this machine.
+    /// Events per second of this machine.
     pub events_per_real_s: f64,
     /// Of all events and their times, as 16 hexadecimal digits: equal runs have equal hashes.
     pub hash: String,
@@ -212,7 +212,7 @@ impl SimulationFigures {
         rows.into_iter().chain(tasks.map(|(n, unit, f)| (n, unit, Some(f)))).map(line).collect()
     }
 
-    /// Behind an empty line, where there is some.
+    /// The figures of highalloc after an empty line, if there are any.
     fn highalloc(&self) -> String {
         let text = |figures: &HighallocFigures| format!("\n{}", figures.text());
         self.figures.highalloc.as_ref().map_or_else(String::new, text)

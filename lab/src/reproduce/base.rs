@@ -1,5 +1,5 @@
-//! Published values of bases, for calibration: of variants in the role of a base, from their own
-//! tables. Values of later versions are in tables that nothing here parses.
+//! Published values of bases, for calibration: values of variants in the role of a base, from their
+//! own tables. Values of later versions are in other tables, which nothing here parses.
 
 use super::rows::Role;
 use super::study::{Compared, Known, Presentation, Quantity, Study, Variant};
@@ -27,7 +27,7 @@ pub struct Run {
     tasks: usize,
 }
 
-/// A quantity of an improved variant as a part of its base's, as it will be measured.
+/// The ratio of an improved variant's quantity to its base's, which will be measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Ratio {
     quantity: &'static Quantity,
@@ -42,7 +42,7 @@ pub fn base_values(machine: &str) -> Vec<BaseValue> {
     studies(machine).flat_map(Study::base_values).collect()
 }
 
-/// The ratios that experiments on a machine are about. `tasks` are those of sweeps.
+/// The ratios that experiments on a machine measure. `tasks` are those of sweeps.
 pub fn ratios(machine: &str, tasks: &[usize]) -> Vec<Ratio> {
     studies(machine).flat_map(|study| study.ratios(tasks)).collect()
 }
@@ -125,7 +125,7 @@ impl Run {
     /// The simulation on a machine that stands for the study's, with further settings.
     ///
     /// # Errors
-    /// A setting that cannot be.
+    /// A setting is not possible.
     pub fn at(
         &self,
         machine: Machine,
@@ -161,7 +161,7 @@ impl Ratio {
         }
     }
 
-    /// From the figures of both runs; none from nothing.
+    /// Takes the ratio from the figures of both runs; `None` if the base's value is 0.
     pub fn take(&self, base: &SimulationFigures, improved: &SimulationFigures) -> Option<f64> {
         let (was, is) = ((self.quantity.take)(base), (self.quantity.take)(improved));
         (was > 0.0).then(|| is / was)

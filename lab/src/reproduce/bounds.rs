@@ -1,17 +1,18 @@
-//! Published changes on a small part of each machine and in less time: a change of the code that
-//! loses one of them fails here.
+//! Published changes, measured on a small part of each machine and in less time: a change of the
+//! code that loses one of them fails here.
 //!
-//! A bound is half of the published change on the logarithm, the square root of the published
-//! ratio: it follows from the document alone, not from what this manager shows. Scale and time are
-//! the smallest of those tried at which the changes show.
+//! A bound is half of the published change on a logarithmic scale, which is the square root of the
+//! published ratio. It follows from the document alone, not from measurements of this manager.
+//! Scale and time are the smallest of those tried at which the changes show.
 //!
-//! These changes have no bound, for they are not reproduced at the experiment's own scale either,
-//! by less than half or at random ([docs/reproduction.md](../../../docs/reproduction.md)): success
-//! rates of compaction-2012, and scans of *lesslock* and *revert*; *node* of slub-2023; throughput
-//! of kswapd-2018 from 70 dd on, with the peak; *all* of scaleswap-2026. SSDs of swap-2020 have
-//! none because next to no change was published.
+//! The following changes have no bound, since they are not reproduced at the experiment's own scale
+//! either: they reach less than half, or vary at random
+//! ([docs/reproduction.md](../../../docs/reproduction.md)): success rates of compaction-2012, and
+//! scans of *lesslock* and *revert*; *node* of slub-2023; throughput of kswapd-2018 from 70 dd on,
+//! with the peak; *all* of scaleswap-2026. SSDs of swap-2020 have none because next to no change
+//! was published.
 //!
-//! One run with seed 1 each; a run repeats exactly.
+//! Each is one run with seed 1, since a run repeats exactly.
 
 use super::find;
 use super::rows::Role;
@@ -122,8 +123,8 @@ fn swapping_is_faster_if_each_core_has_its_own_lru_lists() {
     small.assert_shows(&["scaleswap-2026-lru"], &["swap throughput"]);
 }
 
-/// Nothing was published of it. The bound is a goal of docs/reproduction.md: 95 % of the throughput
-/// without reclaim, which one thread does not reach with so many tasks.
+/// No value was published for this. The bound is a goal of docs/reproduction.md: 95 % of the
+/// throughput without reclaim, which one thread does not reach with so many tasks.
 #[test]
 fn files_are_read_fast_with_as_many_kswapd_threads_as_it_takes() {
     let small =

@@ -1,12 +1,12 @@
 //! "Reduce compaction scanning and lock contention" (Mel Gorman, 2012): stress-highalloc on five
-//! kernels, each a patch or more ahead of the one before, and on ours.
+//! kernels, each with one or more patches on top of the previous one, and on this manager.
 //!
-//! Success rates of three passes; frames that the scanners looked at, and took. The document names
-//! no machine: of memory of another size there would be other numbers of frames, so the scans are
-//! compared by what part they are of vanilla's. Its kernels had one LRU list lock and one zone lock
-//! in a node, and low and high a quarter of min apart: 724 frames of 8 GiB, 55/10000 of a 16th. How
-//! much memory the kernel has is not published either: `kernel` and `kernel_left` are calibrated
-//! on the success rates of vanilla, and nothing else is.
+//! It measures success rates of three passes, and the frames that the scanners scanned and
+//! isolated. The document names no machine. With another size of memory the numbers of frames would
+//! differ, so the scans are compared as fractions of vanilla's. Its kernels had one LRU list lock
+//! and one zone lock per node, and the low and high watermarks were a quarter of min apart: 724
+//! frames of 8 GiB, 55/10000 of a 16th. How much memory the kernel has is not published either:
+//! `kernel` and `kernel_left` are calibrated on the success rates of vanilla; no other setting is.
 
 use super::experiment::Experiment;
 use super::rows::Role;
@@ -172,7 +172,7 @@ fn success(run: &SimulationFigures, pass: usize) -> f64 {
     passes.and_then(|passes| passes.get(pass)).map_or(0.0, |pass| pass.percent())
 }
 
-/// Blocks that there were, in all passes; 1 for none.
+/// Blocks that were allocated in all passes; at least 1.
 fn blocks(run: &SimulationFigures) -> f64 {
     let passes = run.figures.highalloc.iter().flat_map(|figures| &figures.passes);
     passes.map(|pass| pass.successes).sum::<u64>().max(1) as f64

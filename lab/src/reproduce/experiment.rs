@@ -34,7 +34,7 @@ pub struct Reproduced {
     pub latency: Vec<(String, Vec<LatencyBucket>)>,
     /// Simulations, without those for plots.
     pub runs: usize,
-    /// What they took of the host's time, one after the other.
+    /// The host's time that all of them took, one after the other.
     pub seconds: f64,
 }
 
@@ -45,7 +45,7 @@ impl Experiment {
         variants.any(|variant| variant.known == Known::Published)
     }
 
-    /// How many simulations it takes, without those for plots.
+    /// The number of simulations, without those for plots.
     pub fn runs(&self, options: Options<'_>) -> usize {
         let runs = |study: &Study| -> usize {
             study.variants.iter().map(|variant| study.rows_of(variant, options).len()).sum()

@@ -1,19 +1,20 @@
 //! "mm: multiple kswapd" (Buddy Lumpkin, 2018): dd tasks that read files from eight NVMe drives, on
 //! 104 threads with 756 GiB.
 //!
-//! - **direct-io**: past memory, for what the drives can do.
+//! - **direct-io**: past memory, which shows the speed of the drives.
 //! - **no-reclaim**: through memory, until kswapd begins to scan.
 //! - **1-thread**, **4-threads**: from then on, with that many kswapd threads on each node.
 //!
-//! Shadow entries were off; a node's LRU lists and its free frames had one lock each. Tables are
-//! of five minutes; what is counted here in less is scaled to that. A task reads ahead itself, as
-//! there. A direct reclaim looked at 1/4096 of the 99,090,432 pages of a node, in all: half of
-//! them on each node, as shrink_zones goes through all. That, CPUs' lists of free frames (batches
-//! of 31, at most 186), and the reserve between the marks, say how long tasks read and reclaim by
-//! turns: some second. Here all three are 0.228 times as much, and so is that time. Direct
-//! reclaims count as fewer of the whole length. Readahead was 128 KiB, the kernel's default.
-//! Files: as many on each drive as its tasks, so that no two read the same (the document has
-//! eleven, and with 90 tasks does not say).
+//! Shadow entries were off; a node's LRU lists and its free frames had one lock each. The tables
+//! are of five minutes; counts of a shorter run are scaled to that length here. A task reads ahead
+//! itself, as in the document. A direct reclaim scanned 1/4096 of the 99,090,432 pages of a node in
+//! all: half of them on each node, since shrink_zones goes through all nodes. This number, the
+//! CPUs' lists of free frames (batches of 31, at most 186), and the reserve between the watermarks
+//! decide how long tasks alternate between reading and reclaim: about a second. Here all three are
+//! 0.228 times as large, and so is that time. Direct reclaims are converted to the smaller number
+//! of full-size ones. Readahead was 128 KiB, the kernel's default. Files: each drive has as many
+//! files as tasks, so that no two tasks read the same file (the document has eleven files, and does
+//! not say how 90 tasks share them).
 
 use super::experiment::Experiment;
 use super::rows::Role;
@@ -22,7 +23,7 @@ use crate::report::simulation::SimulationFigures;
 use crate::simulate::Workload;
 use highwater_units::Nanos;
 
-/// Seconds that the tables are of.
+/// The seconds that the published tables cover.
 const SECONDS: f64 = 300.0;
 
 /// Scale, at which 0.228 of the reserve is left (`Machine::watermarks`).
@@ -223,7 +224,7 @@ const RECLAIMING: Quantity = Quantity {
     ..Quantity::DEFAULT
 };
 
-/// The mean share of a CPU that threads used whose names begin so.
+/// The mean share of a CPU that was used by each thread whose name begins with `name`.
 fn each_of(run: &SimulationFigures, name: &str) -> f64 {
     let of = || run.roles.iter().filter(|role| role.name.starts_with(name));
     let threads: usize = of().map(|role| role.threads).sum();

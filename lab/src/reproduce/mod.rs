@@ -10,10 +10,10 @@
 //!    v
 //! table: text      results: a file, from which crate::page writes docs/reproduction.md
 //! ```
-//! `base` hands published values of bases to crate::calibrate. `kept` has figures of runs that
-//! ended, for a command that continues an interrupted one.
+//! `base` hands published values of bases to crate::calibrate. `kept` stores figures of finished
+//! runs, so that a command can continue an interrupted one.
 //!
-//! Nothing is shared between runs. docs/reproduction.md has the results.
+//! Runs share nothing. docs/reproduction.md has the results.
 
 mod base;
 mod compaction_2012;

@@ -1,4 +1,4 @@
-//! How an experiment is run, and what is heard of it meanwhile.
+//! How an experiment is run, and the events that it reports meanwhile.
 
 use super::kept::Kept;
 
@@ -29,7 +29,7 @@ pub enum Event<'a> {
     },
     /// A run ended.
     Ended {
-        /// What it took of the host's time; little if its figures were kept.
+        /// The host's time that it took; little if its figures were kept.
         seconds: f64,
     },
 }

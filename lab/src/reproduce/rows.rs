@@ -1,4 +1,4 @@
-//! Published and measured values, and what there is to say of them.
+//! Published and measured values, and how they compare.
 //!
 //! One measure for all experiments: how the ratio of improved to base compares with the published
 //! ratio ([`Verdict`]). Rows of the role [`Role::Change`] have it, and no others.
@@ -15,7 +15,8 @@ pub enum Role {
     Improved,
     /// The ratio of improved to base.
     Change,
-    /// How many pairs of variants differ in the published direction, of how many.
+    /// The number of pairs of variants that differ in the published direction, and the number of
+    /// all pairs.
     Order,
 }
 
@@ -78,9 +79,9 @@ pub struct Row {
     pub unit: String,
     /// Of what.
     pub role: Role,
-    /// As the document has it, if it does.
+    /// The value in the document, if it has one.
     pub published: Option<f64>,
-    /// As it came out here: the median of all seeds.
+    /// The value measured here: the median of all seeds.
     pub measured: f64,
     /// The least and the most, where there were several seeds.
     pub spread: Option<[f64; 2]>,
@@ -88,7 +89,7 @@ pub struct Row {
     pub verdict: Option<Verdict>,
 }
 
-/// What several seeds made of a quantity.
+/// The values of a quantity over several seeds.
 #[derive(Clone, Copy)]
 pub(super) struct Values {
     pub(super) median: f64,

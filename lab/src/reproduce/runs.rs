@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Instant;
 
-/// Runs of a sweep at once, at most: each takes memory of the host.
+/// The largest number of runs of a sweep at the same time: each takes memory of the host.
 const RUNS_MAX: usize = 4;
 
 /// A variant that was run with a number of tasks, once for each seed.
@@ -56,8 +56,8 @@ pub(super) struct Point {
 }
 
 impl Study {
-    /// Runs all variants with their numbers of tasks, in order. Runs of a sweep share nothing,
-    /// and go side by side.
+    /// Runs all variants with their numbers of tasks, in order. Runs of a sweep share nothing, and
+    /// run in parallel.
     pub(super) fn measure(
         &self,
         scale: u64,

@@ -1,15 +1,17 @@
-//! "ScaleSwap: A Scalable OS Swap System for All-Flash Swap Arrays" (2026): each core has LRU lists
-//! of its own, and all else of swap.
+//! "ScaleSwap: A Scalable OS Swap System for All-Flash Swap Arrays" (2026): each core has its own
+//! LRU lists, and its own instance of every other part of swap.
 //!
-//! 128 processes of stress on as many cores pass over 2200 MiB each, page by page: in turns they
-//! write all and read all. So each page comes in once a pass, and goes out dirty every other one.
-//! Here each access writes with a chance of one half.
+//! 128 processes of stress on as many cores pass over 2200 MiB each, page by page; passes that
+//! write all pages alternate with passes that read all pages. So each page is swapped in once per
+//! pass, and swapped out dirty in every other pass. Here each access writes with a chance of one
+//! half.
 //!
-//! The base is Linux 6.6, which has the steps of 2016 and 2020. Its 128 swap files on a striped
+//! The base is Linux 6.6, which has the changes of 2016 and 2020. Its 128 swap files on a striped
 //! array are eight devices here.
 //!
-//! The published mean latency of the base is no mean of all accesses: 128 processes that each wait
-//! 769 us for a page would read 0.7 GB/s. Their scripts average over seconds and processes.
+//! The published mean latency of the base cannot be the mean of all accesses: 128 processes that
+//! each wait 769 us for a page would read 0.7 GB/s. Their scripts average over seconds and
+//! processes.
 
 use super::experiment::Experiment;
 use super::figures::lock_share;

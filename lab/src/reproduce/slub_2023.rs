@@ -1,16 +1,18 @@
 //! "mm/slub: reduce contention for per-node list_lock for large systems" (Feng Tang, 2023): mmap1
-//! of will-it-scale and hackbench on 224 threads, each of three changes, and some together.
+//! of will-it-scale and hackbench on 224 threads, with each of three changes alone, and with some
+//! of them together.
 //!
-//! - **mmap1**: 56, 112 and 224 tasks, the `n`th on the `n`th core: so 56 are one socket's.
+//! - **mmap1**: 56, 112 and 224 tasks, the `n`th on the `n`th core: so 56 tasks use one socket.
 //! - **hackbench**: 28 groups. The document does not say how many it had, nor that it used sockets;
 //!   pipes need no objects.
 //!
-//! The change of the order also doubles the objects of CPUs' partial slabs, so that their number
-//! stays: alone it is both settings. Of the combinations the document states only that they are
-//! rough, and that the second change does not apply upon the first as it is posted. Adding the
-//! first to the third gives less there than the first alone, which it cannot if it brings these
-//! objects along: so in combinations it is the order alone (`slub-2023-node-order`). What the other
-//! reading would give is beside it (`slub-2023-node-order-2x` has both).
+//! The change of the order also doubles the objects of CPUs' partial slabs, so that the number of
+//! these slabs stays the same: alone, this change is both settings. Of the combinations the
+//! document states only that they are rough, and that the second change as posted does not apply on
+//! top of the first. There the first and third change together gain less than the first alone,
+//! which is impossible if the first also doubles these objects: so in combinations it is the order
+//! alone (`slub-2023-node-order`). The other reading is run as well (`slub-2023-node-order-2x` has
+//! both settings).
 
 use super::experiment::Experiment;
 use super::figures::lock_share;
@@ -188,8 +190,8 @@ const HACKBENCH_TABLES: Study = Study {
     ..MMAP1_TABLES
 };
 
-/// A loop of a sender is 20 messages of 100 bytes; the benchmark counts 100 bytes for each loop of
-/// each task, and half of the tasks are senders.
+/// One loop of a sender sends 20 messages of 100 bytes; the benchmark counts 100 bytes for each
+/// loop of each task, and half of the tasks are senders.
 const MESSAGES_PER_LOOP: f64 = 10.0;
 
 const LIST_LOCK: Quantity = Quantity {

@@ -38,12 +38,12 @@ pub struct Study {
     pub presentation: Presentation,
 }
 
-/// How many tasks the runs of a study have.
+/// The number of tasks of a study's runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tasks {
     /// This many, in all runs.
     Fixed(usize),
-    /// As the rows of the variant's published table say: a run for each row.
+    /// One run for each row of the variant's published table, which names the number of tasks.
     PerRow,
 }
 

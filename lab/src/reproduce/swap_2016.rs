@@ -1,15 +1,17 @@
-//! "Optimizing Linux kernel swap subsystem" (slides of 2016): no writeback tags, a tree for each
-//! 64 MiB, a lock for each cluster, caches of slots.
+//! "Optimizing Linux kernel swap subsystem" (slides of 2016): without writeback tags, with a tree
+//! for each 64 MiB, a lock for each cluster, and caches of slots.
 //!
-//! - **Out**: 8 usemem processes write memory once, in sequence, on 72 threads with a RAM disk.
-//!   Throughput by number of processes, what locks take of the CPU time, and each step alone.
-//! - **In**: 8 processes read pages at random from a set twice as large as memory. What a fault
-//!   adds, once half of the device is used: until then pages that are read keep their slots, then
-//!   half of them do. So it is measured after memory was filled anew some times.
+//! - **Out**: 8 usemem processes write memory once, in sequence, on 72 threads with a RAM disk. It
+//!   measures throughput by number of processes, the share of CPU time spent on locks, and each
+//!   step alone.
+//! - **In**: 8 processes read pages at random from a set twice as large as memory. It measures the
+//!   time that a fault adds once half of the device is used: until then all pages that are read
+//!   keep their slots, afterwards half of them do. So the measurement begins after memory has been
+//!   refilled several times.
 //!
 //! The amount of memory written is not documented. Of 2.567 GB/s written 1.207 GB/s were swapped
-//! out: 47 %, so the set is 1.9 times memory. The published improved values of the first part are
-//! those of the first step, of the second those of all.
+//! out: 47 %, so the set is 1.9 times memory. The published improved values of the first part
+//! belong to the first step, those of the second part to all steps.
 
 use super::experiment::Experiment;
 use super::figures::lock_share;

@@ -1,12 +1,13 @@
-//! "Reduce lock contention on swap cache from swap slots allocation" (2020): a place to scan from
-//! for each CPU.
+//! "Reduce lock contention on swap cache from swap slots allocation" (2020): each CPU has its own
+//! position from which it scans.
 //!
 //! 16 pmbench processes, random, 80 % reads, on two sockets with 48 cores and a RAM disk each. The
-//! lever acts when no cluster is free, so devices are fragmented first: the set leaves a quarter of
-//! their slots free, and random writes during the warm-up leave no cluster without one in use.
+//! change matters only when no cluster is free, so devices are fragmented first: the set leaves a
+//! quarter of their slots free, and after random writes during the warm-up every cluster has a slot
+//! in use.
 //!
-//! What a function of that kernel waited for is what its lock's class waits for here. Its locks for
-//! cgroup records have no counterpart.
+//! The wait of a function of that kernel is compared with the wait for its lock's class here. That
+//! kernel's locks for cgroup records have no counterpart.
 
 use super::experiment::Experiment;
 use super::figures::{lock_share, lock_share_in};

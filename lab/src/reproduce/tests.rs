@@ -358,7 +358,8 @@ fn a_matrix_has_published_values_and_ratios_to_the_base() {
     assert_eq!(published.points, [(1.0, 1.0), (2.0, 0.5)]);
 }
 
-/// A base's table has no column of what came after it, and the other way round.
+/// A base's table has no column of a later version, and a later version's table has none of the
+/// base.
 #[test]
 fn published_values_of_bases_are_in_tables_of_their_own() {
     let published = ALL.iter().flat_map(|experiment| experiment.studies);
@@ -379,7 +380,8 @@ fn published_values_of_bases_are_in_tables_of_their_own() {
     }
 }
 
-/// Values of bases and the names of changes are had without parsing what was published of changes.
+/// Values of bases and the names of changes are found without parsing the published values of
+/// changes.
 #[test]
 fn calibration_parses_no_table_of_what_came_after_a_base() {
     let broken = "quantity,improved\none,2,3\n";

@@ -9,7 +9,7 @@ use highwater_units::Nanos;
 use std::fmt;
 use std::time::Duration;
 
-/// How long tasks run that would go on without end, or nearly so.
+/// How long tasks run that would otherwise run endlessly, or nearly so.
 pub(super) const TIME: Duration = Duration::from_secs(2);
 
 /// A workload.
@@ -21,7 +21,7 @@ pub enum Workload {
     UsememSeq,
     /// Tasks that write random words of the set.
     UsememRand,
-    /// Tasks that read what was swapped out, in the order of `pattern`.
+    /// Tasks that read pages that were swapped out, in the order of `pattern`.
     SwapIn,
     /// Tasks that read files from end to end.
     Streams,
@@ -48,8 +48,8 @@ impl Workload {
         }
     }
 
-    /// Bytes of this machine that it takes to know what the set must hold; of files also what they
-    /// hold, and which pages are where.
+    /// Bytes of this machine's memory that record the contents that the set must have; for files
+    /// also their contents and page tables.
     pub(super) fn bookkeeping_bytes(self, tasks: usize, pages: u64) -> u64 {
         match self {
             Workload::Pmbench => History::bytes(tasks, pages),
@@ -61,7 +61,7 @@ impl Workload {
         }
     }
 
-    /// Whether it is of objects, not of pages: there is no manager then.
+    /// Whether it allocates objects, not pages: there is then no manager.
     pub(super) fn is_of_objects(self) -> bool {
         matches!(self, Workload::Mmap1 | Workload::Hackbench)
     }
@@ -78,8 +78,8 @@ pub struct Experiment {
     pub tasks: usize,
     /// Fixes contents, accesses, and all that the simulator draws.
     pub seed: u64,
-    /// How long the tasks run at most, in virtual time; none for 2 s, but for as long as it takes
-    /// where a pass is soon done: usemem-seq.
+    /// The longest time that the tasks run, in virtual time; `None`: 2 s, except for usemem-seq,
+    /// whose short pass runs to its end.
     pub time: Option<Nanos>,
     /// Everything else.
     pub settings: Settings,

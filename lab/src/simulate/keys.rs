@@ -4,8 +4,8 @@
 //! "kswapd_threads=4" ── Settings::set ──> KEYS: the key's Kind ──> the field
 //!                       its text again <── Settings::shown
 //! ```
-//! A key is its name, its kind, its field and its help; parsing, printing and the text of what it
-//! accepts follow from the kind (`kinds.rs`).
+//! A key has a name, a kind, a field and a help text; parsing, printing and the text about accepted
+//! values follow from the kind (`kinds.rs`).
 
 use super::kinds::{Auto, Kind, Mapped, Names, Number, Text, Words, number};
 use super::settings::{BadSetting, Scale, Settings};

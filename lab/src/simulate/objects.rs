@@ -12,7 +12,7 @@ use highwater_units::{Nanos, NodeId, Pfn};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Runs the workload; nothing of it can fail but by a panic.
+/// Runs the workload, which can fail only by a panic.
 pub(super) fn carry_out(vm: &Vm, experiment: &Experiment, prepared: &Prepared) -> Outcome {
     let settings = &experiment.settings;
     let (recency, injected_faults) = (settings.recency, Arc::new(InjectedFaults::default()));

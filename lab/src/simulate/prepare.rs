@@ -1,4 +1,4 @@
-//! From an experiment to what the simulator is given, if it fits together.
+//! Turns an experiment into the simulator's input, or says why it does not fit together.
 
 use super::experiment::{Experiment, TIME, Workload};
 use super::settings::{BadSetting, Processes, Scale, Settings};
@@ -15,12 +15,12 @@ use procfs::Current;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Memory that [`Scale::Auto`] leaves at most, where the machine's floors allow it.
+/// The most memory that [`Scale::Auto`] leaves, unless the machine's minimum is larger.
 const AUTO_MEMORY: Bytes = Bytes(1 << 30);
-/// What [`Scale::Auto`] divides by at least.
+/// The smallest divisor of [`Scale::Auto`].
 const AUTO_SCALE: u64 = 64;
-/// Parts of memory that pages may fill without swap: an eighth is kept free at most, another is
-/// parked in per-CPU lists.
+/// The part of memory that pages may fill without swap: at most an eighth is kept free, and another
+/// eighth is in per-CPU lists.
 const USABLE: f64 = 0.75;
 /// Part of memory that `min_free` may be.
 const MIN_FREE_SHARE: u64 = 4;
@@ -37,7 +37,7 @@ pub(super) struct Prepared {
     pub(super) config: Config,
     /// The set.
     pub(super) rooms: Vec<Room>,
-    /// What of it is files.
+    /// The files in the set.
     pub(super) files: Files,
 }
 
@@ -45,9 +45,9 @@ pub(super) struct Prepared {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Files {
     None,
-    /// And what is beside them.
+    /// Files of streams, and the rest of their set.
     Streams(Layout),
-    /// Of builds, with all that there is to know of these.
+    /// Files of builds, with the whole configuration of the builds.
     Highalloc(highalloc::Config),
 }
 
@@ -71,12 +71,13 @@ impl Files {
     }
 }
 
-/// What a run took place in.
+/// The conditions of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
     /// CPUs of the machine.
     pub cpus: usize,
-    /// What its memory and devices were divided by; less where that is less than it can have.
+    /// The divisor of its memory and devices; they are divided by less where the result would be
+    /// below the minimum.
     pub scale: u64,
     /// Memory, scaled.
     pub memory_bytes: u64,
@@ -239,8 +240,8 @@ fn swap_pages(devices: &[(DeviceSpec, u32)], files: &Files) -> u64 {
     devices[files.devices()..].iter().map(|(_, pages)| u64::from(*pages)).sum()
 }
 
-/// Whether the set finds room on the simulated machine, and its contents on this one: of files each
-/// kind of page is there once.
+/// Whether the simulated machine has room for the set, and this machine for its contents. Files
+/// need one copy of each kind of page.
 fn has_room(experiment: &Experiment, machine: &Machine, room: &Rooms) -> Result<(), BadSetting> {
     let set: u64 = room.rooms.iter().map(|room| room.pages).sum();
     let anon = room.rooms.iter().filter(|room| room.file.is_none()).map(|room| room.pages).sum();
@@ -325,8 +326,8 @@ fn fits(set: Bytes, memory: Bytes, swap: Bytes) -> Result<(), BadSetting> {
     }
 }
 
-/// Whether this machine has room for the contents of the other one: each page of the set, an older
-/// copy of those in frames, and what the workload knows of them.
+/// Whether this machine has room for the contents of the simulated one: each page of the set, an
+/// older copy of the pages in frames, and the workload's records.
 fn enough_host_memory(needed: Bytes) -> Result<(), BadSetting> {
     let info = procfs::Meminfo::current();
     let available = info.ok().and_then(|info| info.mem_available).map(Bytes);

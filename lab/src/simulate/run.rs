@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-/// A run that came to its end. All contents were right, and all structures sound.
+/// A run that ended normally: all contents were right, and all structures sound.
 pub struct Simulation {
     /// What it was like.
     pub figures: SimulationFigures,
@@ -85,7 +85,7 @@ enum Program {
     Highalloc(Highalloc),
 }
 
-/// Gives files their contents: pages of a kind are one in this machine's memory.
+/// Gives files their contents: all pages of a kind share one copy in this machine's memory.
 fn write_files(sim: &Sim, files: &Files, seed: u64) {
     if files.devices() == 0 {
         return;

@@ -35,7 +35,7 @@ pub struct Settings {
     pub min_free: Option<u32>,
     /// Gaps between the watermarks, in 10000ths of a node; none for those of the whole machine.
     pub watermark_scale: Option<u32>,
-    /// Of 100 accesses, how many are loads.
+    /// The number of loads in 100 accesses.
     pub read_percent: u32,
     /// The order of pages.
     pub pattern: Pattern,
@@ -47,13 +47,14 @@ pub struct Settings {
     pub ahead: usize,
     /// How streams read files.
     pub read_path: ReadPath,
-    /// What of streams is measured.
+    /// Which part of streams is measured.
     pub span: Span,
     /// Anonymous pages that are in use beside streams, in parts of memory.
     pub anon: f64,
     /// Whether a small task beside streams needs pages.
     pub small: bool,
-    /// What an operation of workloads of objects takes beside them; none for their own.
+    /// The time of an operation in workloads of objects, beside its objects; `None`: the workload's
+    /// own value.
     pub work: Option<Nanos>,
     /// Milliseconds from one end of a grace period to the next.
     pub grace: f64,
@@ -61,7 +62,7 @@ pub struct Settings {
     pub compilers: f64,
     /// The kernel's memory for their builds, in parts of memory.
     pub kernel: f64,
-    /// Percent of it that stays when the builds have ended.
+    /// The percentage of the kernel's memory that stays when the builds have ended.
     pub kernel_left: u64,
     /// Whose it is.
     pub processes: Processes,
@@ -104,7 +105,7 @@ impl Default for Settings {
     }
 }
 
-/// A setting that cannot be: what is wrong, and what to do. Each is part of a line.
+/// A setting that is not possible: what is wrong, and what to do. Each is part of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadSetting {
     /// What is wrong.

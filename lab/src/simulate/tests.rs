@@ -141,7 +141,7 @@ fn settings_of_old_wait_for_locks() {
     assert!(old > 2.0 * new, "{old} {new}");
 }
 
-/// What locks of a class were taken for, and waited for, in a run.
+/// How often locks of a class were taken and waited for in a run.
 fn locked(set: &[&str], class: &str) -> (u64, u64) {
     let run = figures(&small(4, &[&["set=3", "cache_batch=off"], set].concat()));
     let rows = run.figures.locks.iter().flatten().filter(|row| row.class == class);
@@ -179,7 +179,7 @@ fn pages_that_were_read_through_the_cache_are_dropped_clean() {
     assert!(direct == 0 && cached > 100, "{direct} {cached}");
 }
 
-/// Past the cache: into it, and out of it, once for each page.
+/// Without the swap cache, each page enters the cache and leaves it once.
 #[test]
 fn reads_through_the_swap_cache_take_its_lock_twice() {
     let taken = |set: &[&str]| {

@@ -25,7 +25,7 @@ pub struct Faults {
     manager: Arc<Manager<Uffd>>,
 }
 
-/// What serves faults; alive as long as pages are touched.
+/// The server of faults, which must exist as long as pages are touched.
 enum Serving {
     Handlers { _server: Server },
     InThread { _service: InThread },

@@ -36,7 +36,7 @@ impl Guards {
     /// Starts a manager with spaces of pages of all orders, each as long as the set.
     ///
     /// # Errors
-    /// As of [`Guards::start`].
+    /// Those of [`Guards::start`].
     pub fn with_folios(setup: &Setup) -> Result<Guards, String> {
         let mut guards = Guards::start(setup)?;
         let add = |order| guards.manager.add_space_of(guards.pages >> order, Order(order));
@@ -196,7 +196,7 @@ impl Copies {
     /// Starts a manager over a file that exists.
     ///
     /// # Errors
-    /// As of [`Guards::start`]; or the file cannot be opened.
+    /// Those of [`Guards::start`]; or the file cannot be opened.
     pub fn start(setup: &Setup, file: &Path) -> Result<Copies, String> {
         let mut devices = setup.open_devices()?;
         devices.push(open_file(file, FileAccess::Read).map_err(|e| e.to_string())?);

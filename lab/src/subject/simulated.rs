@@ -5,10 +5,9 @@
 //! page(i): Recency::AccessedBit  a pin, as guards do       \ charge, then the frame's words
 //!          Recency::Unmapping    the virtual page tables   /
 //! ```
-//! All virtual threads share one thread of the host, and change only inside a call to the
-//! simulator. Words are taken after the last such call of an access and are let go before the pin:
-//! so what is done with them right away is done at once, and no write goes to a copy made in the
-//! meantime.
+//! All virtual threads share one thread of the host, and switch only inside a call to the
+//! simulator. Words are taken after the last such call of an access and released before the pin, so
+//! an operation on them is not interrupted, and no write goes to a stale copy.
 
 use crate::workload::world::{CpuUse, RoleTime, World};
 use crate::workload::{Access, Arena, Denied, Intent, Service, Target, Words};
@@ -22,7 +21,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a part of the set is.
+/// A part of the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// How large it is.
@@ -106,7 +105,8 @@ impl<'a> Simulated<'a> {
         Ok(Held { words, _pin: Some(pin) })
     }
 
-    /// A page through the page tables. It may go while the access is charged for: then once more.
+    /// A page through the page tables. If it is evicted while the access is charged for, the access
+    /// is repeated.
     fn mapped(
         &self,
         index: u64,

@@ -1,4 +1,5 @@
-//! What a seed of the swarm draws: everything small, so that limits are met all the time.
+//! The case that a seed of the swarm draws: everything is small, so that limits are reached all the
+//! time.
 
 use crate::machines;
 use highwater_platform::Recency;
@@ -27,7 +28,7 @@ pub enum AccessPath {
     PageTables,
 }
 
-/// Whether all pages find room.
+/// Whether there is room for all pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// They do.
@@ -83,7 +84,8 @@ impl Case {
         };
         let all: u32 = frames.iter().sum();
         let mut plan = Plan::draw(seed, u64::from(all), 0);
-        // Where nothing fits every fault looks at every page, again and again: with few of them.
+        // Without room, every fault scans every page again and again: so only cases with few pages
+        // are short of it.
         let room = if all < 160 && random.percent(25) { Room::Short } else { Room::Enough };
         plan.steps = match room {
             Room::Enough if plan.config.large_pages => 1000 / plan.threads,

@@ -1,4 +1,5 @@
-//! The swarm: the whole-manager trial on virtual machines that a seed draws, all observers on.
+//! The swarm: the trial of the whole manager on virtual machines drawn by a seed, with all checks
+//! on.
 //!
 //! ```text
 //! seed --> Case::draw   CPUs, costs, frames, devices, policy, injected faults, users  case.rs
@@ -26,7 +27,8 @@ pub struct Summary {
     pub case: String,
     /// Calls of the users to the manager.
     pub operations: u64,
-    /// How many of these failed, as they may where things go wrong.
+    /// The number of these calls that failed, as they may where faults are injected or room is
+    /// short.
     pub failures: u64,
     /// Virtual time, s.
     pub seconds: f64,
@@ -74,7 +76,7 @@ const OBJECTS_STEPS: usize = 3000;
 /// Runs the trial of slabs that a seed draws.
 ///
 /// # Errors
-/// As of [`run`].
+/// Those of [`run`].
 ///
 /// # Panics
 /// If a check fails.

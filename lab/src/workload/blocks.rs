@@ -9,8 +9,8 @@
 //!              random, and whenever it holds `held` blocks
 //! ```
 //! Operations are counted, not timed: one thread with one seed makes identical accesses whatever
-//! the manager does. Every word of an object is checked at each draw, and all at the end.
-//! Threads share the count of operations, and nothing else.
+//! the manager does. All words of an object are checked each time that it is drawn, and those of
+//! all objects at the end. Threads share only the count of operations.
 
 use super::outcome::Failure;
 use super::tally::Tally;
@@ -38,7 +38,7 @@ const ORDERS: usize = 10;
 const OPERATIONS: u64 = 128;
 /// One attempt in this many frees the oldest block first.
 const FREED_EACH: u64 = 4;
-/// Of 100 operations, how many rewrite an object, and how many free one.
+/// The numbers of 100 operations that rewrite an object, and that free one.
 const WRITES: u64 = 10;
 const FREES: u64 = 25;
 
@@ -81,7 +81,7 @@ pub struct BlockFigures {
     pub moved_bytes: u64,
     /// `moved_bytes` for each successful attempt; `None` if none succeeded.
     pub moved_bytes_per_success: Option<f64>,
-    /// Frames that both scanners looked at.
+    /// Frames that both scanners scanned.
     pub scanned: u64,
     /// Objects whose pages could not be allocated contiguously.
     pub refused: u64,

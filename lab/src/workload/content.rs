@@ -3,9 +3,9 @@
 //! ```text
 //! value = key(seed, page, word) ^ | mix32(version) : 32 | version : 32 |
 //! ```
-//! `mix32` is a bijection, so any change of one half alone is found for certain, every single bit
-//! among them. A word of another place, zeros or noise pass with a chance of 2^-32. Contents look
-//! random: a compressing device gains nothing from them, as with pmbench's `-i`.
+//! `mix32` is a bijection, so any change of one half alone, and so of any single bit, is always
+//! detected. A word of another place, zeros or noise pass the check with a probability of 2^-32.
+//! Contents look random, so a compressing device gains nothing, as with pmbench's `-i`.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ impl Content {
         self.seed
     }
 
-    /// What a word holds once written for the `version`th time; version 0 is the fill.
+    /// The value of a word after its `version`th write; version 0 is the fill.
     pub fn value(&self, page: u64, word: usize, version: u32) -> u64 {
         self.key(page, word) ^ (u64::from(mix32(version)) << 32 | u64::from(version))
     }

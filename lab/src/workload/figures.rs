@@ -41,10 +41,11 @@ pub struct Figures {
     pub ns_per_major_fault_and_thread: Option<f64>,
     /// threads * wall time / all faults; none without faults.
     pub ns_per_fault_and_thread: Option<f64>,
-    /// CPU time of the process / major faults: what noise of other programs disturbs least. The
-    /// kernel's own kswapd is not in it, Highwater's is.
+    /// CPU time of the process / major faults: the figure that other programs disturb least. It
+    /// includes Highwater's kswapd, but not the kernel's.
     pub cpu_ns_per_major_fault: Option<f64>,
-    /// Interrupts that flush TLBs / major faults: of the whole machine, other programs' too.
+    /// Interrupts that flush TLBs / major faults: those of the whole machine, including other
+    /// programs'.
     pub tlb_interrupts_per_major_fault: Option<f64>,
     /// Context switches of the process, of all its threads / major faults.
     pub context_switches_per_major_fault: Option<f64>,
@@ -65,8 +66,8 @@ pub struct Figures {
     pub pages_in_per_s: f64,
     /// CPUs that the process kept busy. The kernel's own threads are not in it.
     pub cpus: f64,
-    /// CPUs that other programs, and the kernel's own threads, kept busy meanwhile: such a run was
-    /// disturbed.
+    /// CPUs that other programs, and the kernel's own threads, kept busy meanwhile. If there were
+    /// any, the run was disturbed.
     pub other_cpus: Option<f64>,
     /// 10^9 bytes read from swap per second.
     pub swap_in_gb_per_s: f64,
@@ -83,9 +84,9 @@ pub struct Figures {
     pub sweep_gb_per_s: Option<f64>,
     /// Loads that were checked while the threads ran.
     pub checked_reads: u64,
-    /// Words that were checked at the end: all of the set, but for files that are only read.
+    /// Words that were checked at the end: the whole set, except files that are only read.
     pub swept_words: u64,
-    /// Transfers that faults of `flaky:` swap have struck, from the start.
+    /// Transfers to which `flaky:` swap has injected faults, from the start.
     pub injected_faults: u64,
     /// CPU time of the process while the threads ran.
     pub cpu_ns: u64,

@@ -1,4 +1,4 @@
-//! Memory for tests of the checkers: pages on the heap that go wrong in a way that is known.
+//! Memory for tests of the checkers: pages on the heap that fail in a known way.
 
 use super::host::Host;
 use super::{Access, Arena, Denied, Folios, Intent, Service, Target, WORDS, Words};

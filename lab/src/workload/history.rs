@@ -1,14 +1,16 @@
-//! The last write of each word, so that lost writes are found, not only wrong pages.
+//! The last write of each word, so that lost writes are detected as well as wrong pages.
 //!
 //! ```text
 //! page: word 0 1 2 3 ... 511     word w belongs to lane w % lanes; thread t writes lane t alone
 //! lane: slot 0 1 ... slots-1     the k-th write of a lane to a page goes to a slot that k fixes
 //! ```
-//! So one count per (lane, page) gives the last version of every word of the page. The order of
-//! slots is an odd step from a start of the page's own: it visits all, and can be inverted.
+//! So one count per (lane, page) gives the last version of every word of the page. Each page has
+//! its own first slot, and the next slots follow in odd steps: this order visits all slots, and can
+//! be inverted.
 //!
-//! A writer stores the value, then counts (release). A reader that takes the count first (acquire)
-//! must find that write or a later one: exact for its own words, a lower bound for others'.
+//! A writer stores the value, then counts (release). A reader that reads the count first (acquire)
+//! must find that write or a later one: the version is exact for its own words, and a lower bound
+//! for those of other threads.
 
 use super::WORDS;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -46,8 +46,8 @@ impl World for Host {
         self.now().0
     }
 
-    /// The time stamp counter. Not serialising: off by some dozen cycles, which a fault's length
-    /// hides.
+    /// The time stamp counter. It is not serialising, and so inexact by some dozen cycles, which do
+    /// not matter beside the length of a fault.
     #[cfg(target_arch = "x86_64")]
     fn ticks(&self) -> u64 {
         // SAFETY: every x86_64 has the instruction, and it touches no memory.

@@ -90,7 +90,7 @@ pub trait Target: Sync {
 
 /// One thread's access to the pages.
 pub trait Access {
-    /// A page, held in memory while this lives where the target has to hold it.
+    /// A page, held in memory while this exists, if the target has to hold it.
     type Page<'a>: Deref<Target = Words>
     where
         Self: 'a;
@@ -101,8 +101,7 @@ pub trait Access {
     /// The page cannot be served.
     fn page(&mut self, index: u64, intent: Intent) -> Result<Self::Page<'_>, Denied>;
 
-    /// Reads page `index` as a whole into memory of the reader's own, as read(2) does, and shows
-    /// it.
+    /// Reads the whole page `index` into the reader's own memory, as read(2) does, and shows it.
     ///
     /// # Errors
     /// The page cannot be served.
@@ -168,11 +167,11 @@ pub trait Arena: Service {
     fn work(&self, time: Nanos);
 }
 
-/// An arena whose set is pages of 2^order pages each, of every order up to 9, contiguous in memory.
-/// One begins at each multiple of 2^order pages of the set. A caller uses each part of the set with
-/// one order only.
+/// An arena whose set consists of folios, each of 2^order pages that are contiguous in memory, of
+/// every order up to 9. A folio begins at each multiple of 2^order pages of the set. A caller uses
+/// each part of the set with one order only.
 pub trait Folios: Arena {
-    /// Shows all pages of one with their numbers, while they are held.
+    /// Shows all pages of a folio with their numbers, while they are held.
     ///
     /// # Errors
     /// It cannot be served.
@@ -184,6 +183,6 @@ pub trait Folios: Arena {
         see: &mut dyn FnMut(u64, &Words),
     ) -> Result<(), Denied>;
 
-    /// Drops one.
+    /// Drops a folio.
     fn drop_folio(&self, first: u64, order: Order);
 }

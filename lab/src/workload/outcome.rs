@@ -59,7 +59,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// A run without fill, sweep or passes; callers set the fields of what they add.
+    /// A run without fill, sweep or passes; callers that have these set the fields.
     pub(crate) fn new(tally: Tally, measured: Measured) -> Outcome {
         Outcome {
             pages: 0,

@@ -12,10 +12,10 @@
 //! Beside them, where asked for: tasks whose anonymous pages are in use all the time, and a small
 //! task that needs a page now and then, whose waits are recorded.
 //!
-//! Contents: the file pages of a set are of [`KINDS`] kinds, drawn by their number, so that a whole
-//! machine's files take little memory where they are simulated. Of every page that is read some
-//! words are checked; all words of the other pages at the end. Positions are atomics of their own;
-//! nothing else is shared.
+//! Contents: the file pages of a set are of [`KINDS`] kinds, drawn by their number, so that the
+//! files of a whole machine take little memory where they are simulated. Some words of every page
+//! that is read are checked, and all words of the other pages at the end. Tasks share only their
+//! positions, which are atomics.
 
 use super::content::{Content, Mismatch};
 use super::outcome::{Failure, Outcome, Pass};
@@ -35,7 +35,7 @@ use std::time::Duration;
 pub const BLOCK_PAGES: u64 = 1024;
 /// Bytes that a simulator keeps for each page of a file: slot, entry, page table.
 pub const BOOKS_BYTES: u64 = 64;
-/// Kinds of pages in files: a page taken for another is found except for one in this many.
+/// Kinds of pages in files: a page taken for another is detected, except for one case in this many.
 pub const KINDS: u64 = 4093;
 /// Words of a file's page that are checked when it is read.
 const CHECKED_WORDS: u64 = 4;
@@ -62,7 +62,7 @@ pub enum ReadPath {
 /// Which part of a run is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// After a warm-up, until the first page is looked at to reclaim it, or time is up.
+    /// After a warm-up, until the first page is scanned for reclaim, or time is up.
     Filling,
     /// After that, and a warm-up. Of direct reads, after the warm-up alone.
     Full,
@@ -191,7 +191,7 @@ struct Bench<'a, T, W> {
     beside: usize,
     /// The page that each stream reads next.
     places: Vec<AtomicU64>,
-    /// Pages looked at to reclaim them, since the service began.
+    /// Pages scanned for reclaim since the service began.
     scanned: &'a (dyn Fn() -> u64 + Sync),
     /// What ended the phase: all tasks end with the first that sees it.
     ended: AtomicU64,
@@ -206,7 +206,7 @@ struct Until {
     phase: u64,
 }
 
-/// What it means that pages are looked at to reclaim them.
+/// What it means for a phase that pages are scanned for reclaim.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scanning {
     Nothing,
@@ -235,7 +235,7 @@ impl<T: Target, W: World> Bench<'_, T, W> {
         self.workers.write_all("fill", part)
     }
 
-    /// What is measured then, for a while; where memory is to be full, from then on.
+    /// Runs the measured load for a while; if memory must be full, this time begins when it is.
     fn warm_up(&self) -> Result<(), Failure> {
         let Config { warm_up, span, read_path, .. } = *self.config;
         let forever = Duration::MAX;
@@ -398,7 +398,8 @@ impl<T: Target, W: World> Bench<'_, T, W> {
         until: &Until,
     ) -> Result<Done, Failure> {
         let small = self.config.layout.small();
-        // What was needed in an earlier phase is there: each phase begins behind it.
+        // Pages that were needed in an earlier phase are already in memory: each phase uses pages
+        // after those.
         let third = (small.end - small.start) / 3;
         let mine = small.start + third * (until.phase - 1)..small.start + third * until.phase;
         let (mut access, mut waits) = (self.workers.target.enter(), Tally::new().latency);

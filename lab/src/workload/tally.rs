@@ -4,10 +4,10 @@ use super::ticks::Stopwatch;
 use super::world::World;
 use hdrhistogram::Histogram;
 
-/// One access in this many is timed where most take less than looking at a clock: odd, so that it
-/// beats with no run of pages.
+/// One access in this many is timed where most take less time than reading a clock. It is odd, so
+/// that it does not fall into step with runs of pages.
 pub(super) const TIMED_EVERY: u32 = 7;
-/// Timed accesses between two looks at the clock for the end.
+/// Timed accesses between two checks of the clock for the end.
 pub(super) const TIMED_PER_BURST: u32 = 36;
 /// Longest latency recorded, in ticks: half a minute.
 const TICKS_MAX: u64 = 1 << 36;

@@ -1,4 +1,4 @@
-//! usemem (vm-scalability): tasks that write memory once, or read back what was pushed out.
+//! usemem (vm-scalability): tasks that write memory once, or read back pages that were evicted.
 //!
 //! ```text
 //! WriteSequential  ───────────────────> pass: every word of its part, once: swap-w-seq
@@ -8,12 +8,12 @@
 //! part: a stretch of the set for each task; SwapIn(Sequential) reads its first half, after the
 //!       second was written once more
 //! ```
-//! Threads and clocks are those of the service's world. Parts are not shared; the marks of what was
-//! written are atomics.
+//! Threads and clocks are those of the service's world. Parts are not shared; the marks of written
+//! words are atomics.
 //!
-//! Departures from the original: a word's value follows the content model, and making it is part
-//! of the pass; in sequence, the words of a page are one access to it; freeing is not timed,
-//! because contents are checked before.
+//! Departures from the original: a word's value follows the content model, and making it is part of
+//! the pass; in sequential passes, all words of a page are one access; freeing is not timed,
+//! because contents are checked before it.
 
 use super::lcg::Lcg;
 use super::outcome::{Failure, Outcome, Pass};

@@ -1,5 +1,5 @@
 //! A walk through memory: each step reads a word at random, and that word decides the next. Nothing
-//! hides what a step costs, the translation of its address least of all.
+//! hides the cost of a step, in particular that of its address translation.
 //!
 //! ```text
 //! pages, held ──> fill: every word by its place ──> walk: timed ──> where it ends

@@ -1,11 +1,11 @@
-//! Where a workload runs: its threads, its clocks, what its CPU time went to.
+//! Where a workload runs: its threads, its clocks, and how its CPU time was spent.
 //!
 //! ```text
 //! World -- Host     real threads and clocks, for every service on this machine
 //!       \- subject::simulated: threads of a virtual machine, virtual time
 //! ```
-//! Virtual threads share one thread of the host: a workload waits by [`World::on_threads`] alone,
-//! and holds nothing across an access that another of its threads needs.
+//! Virtual threads share one thread of the host: a workload waits only in [`World::on_threads`],
+//! and across an access it holds nothing that another of its threads needs.
 
 use highwater_platform::Phase;
 use highwater_units::{Nanos, NodeId};

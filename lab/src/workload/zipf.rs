@@ -56,7 +56,8 @@ impl Zipf {
     }
 }
 
-/// From 0 to below 1: two draws, for with one the least popular pages of large sets never came.
+/// From 0 to below 1. It takes two draws, since with one the least popular pages of large sets
+/// would never be drawn.
 fn uniform(random: &mut Lcg) -> f64 {
     let bits = random.draw() << 22 | random.draw() >> 9;
     bits as f64 / (1_u64 << 53) as f64

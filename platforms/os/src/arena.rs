@@ -42,7 +42,8 @@ impl ArenaMapping {
         let backing = huge::decide(wanted, len, huge::offer().as_deref());
         let slack = match backing {
             Backing::Small => 0,
-            // On both sides, so that the kernel does not merge the advised part with a neighbour.
+            // Slack on both sides, so that the kernel does not merge the advised part with a
+            // neighbour.
             Backing::Huge => 2 * huge::SIZE,
         };
         let mapped = sys::map_anonymous(len + slack)?;
@@ -125,7 +126,8 @@ impl ArenaMapping {
         words.iter().all(|word| *word == 0)
     }
 
-    /// A word of a frame, as an atomic: a test may read it while another thread writes it.
+    /// A word of a frame, as an atomic, so that a test may read the word while another thread
+    /// writes it.
     pub fn word(&self, pfn: Pfn, word: usize) -> &AtomicU64 {
         assert!(word < WORDS_PER_FRAME, "a frame has {WORDS_PER_FRAME} words");
         // SAFETY: inside the arena, aligned to 8, and alive as long as `self`.

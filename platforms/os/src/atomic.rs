@@ -12,7 +12,7 @@ impl Atomics for Os {
     }
 }
 
-/// A table of `len` words of value 0, in memory that the allocator knows to be of zeros.
+/// A table of `len` words of value 0, in memory that the allocator knows to be zero.
 ///
 /// `vec![0; len]` with a conversion of each word does the same, but copies the table onto itself
 /// where the compiler does not see through the conversion.

@@ -1,4 +1,4 @@
-//! Block transfers of the platform: its devices over its arena.
+//! Block transfers of the platform: between its devices and its arena.
 
 use crate::devices::Transfer;
 use crate::os::Os;

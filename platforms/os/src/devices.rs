@@ -1,5 +1,5 @@
-//! The devices of a platform: fixed ones, places for swap devices that are added later, and for
-//! files that are opened later.
+//! The devices of a platform: fixed ones, and places for swap devices and files that are added or
+//! opened later.
 
 use crate::place::Place;
 use crate::spawn::spawn;
@@ -17,7 +17,7 @@ pub struct Devices {
     /// A place for a swap device that is added later is not set.
     fixed: Vec<OnceLock<Box<dyn Device>>>,
     places: Vec<Place>,
-    /// Of the pages that are written to fixed devices.
+    /// Samples the pages that are written to fixed devices.
     sampler: Sampler,
 }
 
@@ -74,7 +74,7 @@ impl Devices {
     /// The place with a device number.
     ///
     /// # Panics
-    /// If the number is not that of a place.
+    /// If the number does not belong to a place.
     pub fn place(&self, device: u8) -> &Place {
         &self.places[usize::from(device) - self.fixed.len()]
     }
@@ -97,7 +97,7 @@ impl Devices {
         Bytes(self.present().map(|device| device.resident().0).sum())
     }
 
-    /// Memory that the contents of tiers take, those of a parent left out.
+    /// Memory that the contents of tiers take, without the contents inherited from a parent.
     pub fn resident_in_tiers(&self) -> Bytes {
         let tiers = self.present().filter(|device| device.tiering().is_some());
         Bytes(tiers.map(|device| device.resident().0).sum())
@@ -108,7 +108,7 @@ impl Devices {
         Bytes(self.present().map(|device| device.tables().0).sum())
     }
 
-    /// The name of the first device that returned a page that is not what was written.
+    /// The name of the first device that returned a page other than the one written.
     pub fn altered(&self) -> Option<String> {
         self.present().find(|device| device.altered()).map(|device| device.info().name)
     }
@@ -224,8 +224,7 @@ impl Devices {
         all.peek().is_some().then(|| all.sum())
     }
 
-    /// Devices that can move contents out of memory are to take at most `most` of it, in equal
-    /// parts.
+    /// Limits the memory of devices that can move contents out of it to `most`, in equal parts.
     pub fn limit_resident(&self, most: Bytes) {
         let tiers = || self.present().filter(|device| device.tiering().is_some());
         let part = most.0 / tiers().count().max(1) as u64;

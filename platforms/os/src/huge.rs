@@ -6,10 +6,10 @@
 //!   Small: the arena alone
 //! smaps: AnonHugePages of the arena's address range -- how much is in huge pages
 //! ```
-//! A block of 2 MiB of the zone is then one page of the processor, and takes one TLB entry instead
-//! of 512. The kernel provides such pages at the first touch, or later, or not at all. More memory
-//! can be resident than is used: the first frame of a block populates the whole block. The arena is
-//! never larger than the budget.
+//! A 2 MiB block of the zone is then one hardware page, and takes one TLB entry instead of 512. The
+//! kernel provides such pages at the first touch, or later, or not at all. More memory can be
+//! resident than is used: the first frame of a block populates the whole block. The arena is never
+//! larger than the budget.
 
 use highwater_units::Bytes;
 use std::fs;
@@ -19,7 +19,7 @@ use std::ops::Range;
 /// Whether the arena may use huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// If the kernel offers transparent ones.
+    /// If the kernel offers transparent huge pages.
     #[default]
     Auto,
     /// Pages of 4 KiB only: the resident memory is the memory used.
@@ -55,7 +55,8 @@ pub(crate) fn offer() -> Option<String> {
 /// Bytes of a huge page.
 pub const SIZE: usize = 2 << 20;
 
-/// Whether memory without advice stays in small pages: with `madvise` it does, with `always` not.
+/// Whether memory without advice stays in small pages: it does if the setting is `madvise`, not if
+/// it is `always`.
 pub fn are_on_request() -> bool {
     offer().is_some_and(|text| text.contains("[madvise]"))
 }

@@ -4,10 +4,10 @@
 //! OsLock ── 1 acquisition in 31, or one that waited ──> Note ── after the release ──> totals
 //! ```
 //! One acquisition in 31 is a sample: it counts as 31 acquisitions with its hold time. 31 is prime,
-//! so that a lock that phases take in turn, or in another short pattern, is not always sampled in
+//! so that a lock which phases take in turn, or in another short pattern, is not always sampled in
 //! the same phase. The first sample of each lock is at a different count, so that thousands of
-//! locks with a few acquisitions each add up correctly. Waits are entered exactly: a waiter has the
-//! time to read the clock.
+//! locks with a few acquisitions each add up correctly. Waits are recorded exactly: a waiter has
+//! the time to read the clock.
 //!
 //! Nothing here allocates, blocks or changes errno, so that locks work inside malloc and in signal
 //! handlers. Locking: none. The totals are atomics, and each CPU has its own, so that they are not
@@ -72,7 +72,7 @@ impl LockTable {
     }
 
     /// The record of an acquisition by this thread, which holds the lock now: the time that it
-    /// waited, if it did, and the time since when it holds the lock, if this is a sample.
+    /// waited, if it did, and the time at which it got the lock, if this is a sample.
     pub(crate) fn note(
         &self,
         class: u8,

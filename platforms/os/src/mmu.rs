@@ -1,8 +1,8 @@
 //! The page table of this platform is the manager's own: callers pin entries instead of faulting.
 //!
 //! So mapping and unmapping do nothing here. The manager marks an entry as mapped after `map`, and
-//! reclaims a page only while it is not pinned. Only `coalesce` concerns the processor, because
-//! guards access the arena.
+//! reclaims a page only while it is not pinned. Only `coalesce` affects the hardware, because
+//! guards access the arena directly.
 
 use crate::os::Os;
 use highwater_platform::{AttachError, Mmu, Progress, Protection, Recency};

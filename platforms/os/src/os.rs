@@ -10,7 +10,7 @@ use highwater_units::{Bytes, Pfn};
 use std::fs::File;
 use std::io;
 
-/// The platform of guards.
+/// The platform on which callers access pages through guards.
 pub struct Os {
     pub(crate) topology: Topology,
     pub(crate) idle: Option<(IdleTimes, File)>,
@@ -29,8 +29,8 @@ impl Os {
     }
 
     /// [`Os::new`] with places for files that are opened later (`Manager::open_file`), and for swap
-    /// devices that are added later (`Manager::swapon`): a `None` for each. Devices and places
-    /// together are at most 255.
+    /// devices that are added later (`Manager::swapon`): one `None` for each such swap device.
+    /// Devices and places together are at most 255.
     ///
     /// # Errors
     /// As for [`Os::new`].
@@ -42,7 +42,7 @@ impl Os {
         Os::backed_by(memory, devices, places, HugePages::Auto)
     }
 
-    /// [`Os::with_places`] with a choice whether the arena may use huge pages.
+    /// [`Os::with_places`], which also sets whether the arena may use huge pages.
     ///
     /// # Errors
     /// As for [`Os::new`].

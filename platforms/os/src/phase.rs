@@ -1,5 +1,5 @@
 //! The phase of a thread: the kind of work that it does for the manager. It belongs to the thread,
-//! not to a platform, because a thread is in one phase at a time on whatever platform.
+//! not to a platform, because a thread is in one phase at a time on every platform.
 
 use highwater_platform::Phase;
 use std::cell::Cell;

@@ -20,7 +20,7 @@ use std::ptr;
 const STACK_BYTES: usize = 256 << 10;
 
 /// The largest stack size that is tried: the program's thread-local variables lie on the stack of
-/// each thread and may leave too little.
+/// each thread and may leave too little room.
 const STACK_BYTES_MAX: usize = 64 << 20;
 
 /// A started thread. Dropping it detaches the thread.
@@ -88,7 +88,7 @@ extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Starts a thread that receives no signals but SIGBUS, which its own accesses raise.
+/// Starts a thread that receives no signals except SIGBUS, which its own accesses can raise.
 ///
 /// # Errors
 /// The system refuses a thread.

@@ -25,7 +25,7 @@ pub fn map_anonymous(len: usize) -> io::Result<*mut u8> {
     Ok(map_own(len, |at, flags| unsafe { map(at, len, access, flags) })?.cast())
 }
 
-/// Maps private anonymous memory without access rights, in place of what is there.
+/// Maps private anonymous memory without access rights, in place of the range's mappings.
 ///
 /// # Errors
 /// The system's refusal.
@@ -87,7 +87,7 @@ pub unsafe fn protect(address: *mut u8, len: usize, bits: i32) -> io::Result<()>
     Ok(unsafe { rustix::mm::mprotect(address.cast(), len, access) }?)
 }
 
-/// Sleeps while `word` is `value`, until a wake-up, a signal, or the timeout.
+/// Sleeps while `word` is `value`, until a wake, a signal, or the timeout.
 pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Nanos>) {
     let timeout = timeout.map(|t| Timespec {
         tv_sec: (t.0 / 1_000_000_000) as i64,
@@ -97,15 +97,15 @@ pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Nanos>) {
     let _ = futex::wait(word, futex::Flags::PRIVATE, value, timeout.as_ref());
 }
 
-/// Sleeps less than a second. Not by the C library's function, where a thread can be cancelled.
+/// Sleeps less than a second. Does not use the C library's function, which is a cancellation point.
 pub fn sleep(time: Duration) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
     // SAFETY: a time that lives for the call.
     unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, ptr::null_mut::<u8>()) };
 }
 
-/// Reads from a file at an offset; returns how many bytes, 0 on error. Not by the C library's
-/// function, where a thread can be cancelled.
+/// Reads from a file at an offset; returns the number of bytes, 0 on error. Does not use the C
+/// library's function, which is a cancellation point.
 pub fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> usize {
     let number = libc::SYS_pread64;
     // SAFETY: writes `to`.
@@ -126,7 +126,8 @@ pub fn futex_wake_all(word: &AtomicU32) {
 }
 
 /// Sets the floating-point modes that every program begins with: no exception traps. A new thread
-/// has the modes of its maker, and programs let exceptions trap (feenableexcept, Free Pascal).
+/// inherits the modes of its creator, and some programs let exceptions trap (feenableexcept, Free
+/// Pascal).
 pub(crate) fn reset_float_modes() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: Rust assumes the initial values of both registers; no x87 value is live in a call.

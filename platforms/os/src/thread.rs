@@ -1,4 +1,4 @@
-//! The platform's threads are those of [`mod@crate::spawn`]. The host's scheduler places them.
+//! The platform's threads are started by [`mod@crate::spawn`]. The host's scheduler places them.
 
 use crate::os::Os;
 use crate::spawn::{OsThread, spawn};

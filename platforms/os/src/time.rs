@@ -1,10 +1,11 @@
 //! Reads the host's clocks.
 //!
-//! By the C library: at its first use rustix would search the vDSO, and may allocate for that.
+//! Calls the C library, not rustix: at its first use rustix would search the vDSO, and may allocate
+//! for that.
 
 use highwater_units::Nanos;
 
-/// 0 for a clock that there is not.
+/// Reads a clock; 0 if it does not exist.
 fn read(clock: libc::clockid_t) -> Nanos {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call fills `now`, or fails.
@@ -24,7 +25,7 @@ pub fn thread_cpu_time() -> Nanos {
 
 /// CPU time of all threads of a process; 0 if it has ended.
 pub fn process_cpu_time(pid: i32) -> Nanos {
-    /// CPUCLOCK_SCHED, of a process (include/linux/posix-timers.h).
+    /// CPUCLOCK_SCHED for a process (include/linux/posix-timers.h).
     const OF_PROCESS: libc::clockid_t = 2;
     read(!pid << 3 | OF_PROCESS)
 }

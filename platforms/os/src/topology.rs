@@ -16,7 +16,7 @@ const NODES: &str = "/sys/devices/system/node";
 /// The CPUs and their nodes.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// By CPU.
+    /// The node of each CPU.
     nodes: Arc<[NodeId]>,
 }
 
@@ -66,7 +66,7 @@ pub struct IdleTimes {
 }
 
 impl IdleTimes {
-    /// With the file to read them from.
+    /// Prepares reading, and opens the file to read from.
     ///
     /// # Errors
     /// /proc is not mounted.
@@ -78,7 +78,7 @@ impl IdleTimes {
     }
 
     /// The idle time of the CPUs that this thread may run on; `None` if it cannot be read. `read`
-    /// reads the file from its beginning, and returns how many bytes.
+    /// reads the file from its beginning, and returns the number of bytes.
     pub fn of_this_thread(
         &self,
         cpus: usize,

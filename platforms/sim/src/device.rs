@@ -5,9 +5,9 @@
 //!                                                 several buses: each stripe over its own bus
 //! ```
 //! One channel and a fast bus make a queue with constant service time (M/D/1). With many channels,
-//! the latency at depth 1 and the throughput at full depth are those of the machine file. With
-//! several buses, a transfer ends when the last bus has carried its part, so a single stream does
-//! not keep all buses busy.
+//! the latency at depth 1 and the throughput at full depth equal the values in the machine file.
+//! With several buses, a transfer ends when the last bus has carried its part, so a single stream
+//! does not keep all buses busy.
 
 use crate::contents::{Words, filled};
 use crate::machine::{DeviceSpec, Role};
@@ -72,7 +72,8 @@ impl Device {
         self.slots.len() as u32
     }
 
-    /// Occupies the buses for some slots, from `now` or when they become free. Returns the end.
+    /// Occupies the buses for some slots, from `now` or from when they become free. Returns the
+    /// end.
     pub(crate) fn carry(&mut self, now: u64, slots: Range<u32>, direction: Direction) -> u64 {
         let mb_per_s = match direction {
             Direction::Read => self.spec.read_mb_per_s,

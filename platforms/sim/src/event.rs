@@ -38,7 +38,7 @@ impl Event for SimEvent {
         });
         if waits {
             engine.sleep(timeout.map(|timeout| timeout.0), "an event");
-            // Only needed after a timeout: a notification empties the list.
+            // This is only needed after a timeout: a notification empties the list.
             self.0.with(|history| history.waiters.retain(|other| *other != task));
         }
     }

@@ -13,8 +13,8 @@ impl Sim {
         self.contents().with(|contents| contents.get(pfn).clone())
     }
 
-    /// A frame's words for writing through atomics, valid until the frame is copied or transferred:
-    /// the caller has pinned the page, and holds no other reference.
+    /// A frame's words for writing through atomics, valid until the frame is copied or transferred.
+    /// The caller has pinned the page, and holds no other reference.
     pub fn words_mut(&self, pfn: Pfn) -> Arc<Words> {
         self.contents().with(|contents| contents.get_mut(pfn).clone())
     }

@@ -74,7 +74,7 @@ impl Sim {
         }
     }
 
-    /// The program drops a page without notifying the manager.
+    /// Drops a page as the program may, without notifying the manager.
     pub fn program_drop(&self, space: SpaceId, vpn: Vpn) {
         self.engine().sync();
         let dropped = self.spaces().with(|spaces| spaces.page(space, vpn).take());
@@ -114,8 +114,8 @@ impl Sim {
         }
     }
 
-    /// Makes the mapped pages around a batch read-only, as userfaultfd's write protection does that
-    /// spans them: from the first to the last of each block that may change.
+    /// Makes the mapped pages around a batch read-only, as platform uffd's write protection does:
+    /// it spans, in each block, all pages from the first to the last that may change.
     fn protect_between(&self, pages: &[UnmapPage]) {
         let place = |page: &UnmapPage| (page.space, page.vpn.0 / LARGE_PAGES as u64);
         let mut changing: Vec<&UnmapPage> =

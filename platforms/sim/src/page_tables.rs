@@ -14,7 +14,7 @@ pub(crate) struct PageTable {
     pub(crate) cpus: Vec<u64>,
 }
 
-/// Unmapped pages with a pending flush, by the thread that unmapped them.
+/// Unmapped pages with a pending flush, for each thread that unmapped pages.
 #[derive(Default)]
 pub(crate) struct Flush {
     pub(crate) pages: usize,

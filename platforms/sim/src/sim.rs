@@ -73,8 +73,8 @@ impl Sim {
         self.owed.with(|owed| *owed = frames);
     }
 
-    /// Borrows frames from now on, in addition to those that the manager has. The lender's
-    /// [`Lender::owed`] is not asked.
+    /// Borrows frames from now on, in addition to the manager's own frames. The lender's
+    /// [`Lender::owed`] is not called.
     ///
     /// # Panics
     /// If it borrows from another lender already.

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A handle of a virtual thread.
+/// A handle to a virtual thread.
 pub struct SimThread(Arc<Ending>);
 
 /// Whether a thread has ended, and an event for joiners.

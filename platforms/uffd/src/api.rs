@@ -13,11 +13,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The ways that the kernel has for pages to leave a program.
+/// How this kernel lets pages be taken out of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
-    /// UFFDIO_MOVE (Linux 6.8): pages that are pinned for I/O can be told from others. Scattered
-    /// pages are dropped together, if the kernel can (6.13).
+    /// UFFDIO_MOVE (Linux 6.8): pages that are pinned for I/O can be told apart from others.
+    /// Scattered pages are dropped together, if the kernel can (6.13).
     Move,
     /// Neither: Linux 5.7 to 6.7.
     Copy,
@@ -33,7 +33,7 @@ pub mod feature {
     pub const MOVE: u64 = 1 << 16;
 }
 
-/// Of userfaultfd(2).
+/// A flag of userfaultfd(2).
 const USER_MODE_ONLY: u32 = 1;
 
 const API: u64 = 0xaa;
@@ -69,7 +69,7 @@ struct RegisterArgs {
     ioctls: u64,
 }
 
-/// COPY and MOVE share a layout: the last word is how many bytes were done, or minus an error.
+/// COPY and MOVE share a layout: the last word is the number of bytes done, or minus an error.
 #[repr(C)]
 struct TransferArgs {
     to: u64,
@@ -117,9 +117,9 @@ pub struct Message {
 pub enum Event {
     /// A thread waits for a page.
     Fault {
-        /// Any address in it.
+        /// An address in the page.
         address: u64,
-        /// The access is a store.
+        /// Whether the access is a store.
         write: bool,
     },
     /// An event that no feature asked for.
@@ -155,7 +155,7 @@ pub struct Calls {
     pub moves: u64,
     /// UFFDIO_WAKE.
     pub wakes: u64,
-    /// Dropped pages: process_madvise or madvise.
+    /// process_madvise or madvise, to drop pages.
     pub drops: u64,
 }
 
@@ -194,7 +194,7 @@ enum Count {
 /// A userfaultfd whose features are negotiated.
 pub struct Userfaultfd {
     fd: Descriptor,
-    /// By [`Count`].
+    /// Indexed by [`Count`].
     counts: [AtomicU64; 5],
 }
 
@@ -202,13 +202,13 @@ thread_local! {
     static LOST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread made a call without a userfaultfd since the last question: the program has
-/// closed its copy, or may not use it.
+/// Whether this thread made a call without a usable userfaultfd since this was last asked: the
+/// program has closed its copy, or may not use it.
 pub fn take_lost() -> bool {
     LOST.replace(false)
 }
 
-/// Whether the error says that a descriptor is no userfaultfd, or must not be used as one.
+/// Whether the error says that a descriptor is not a userfaultfd, or must not be used as one.
 fn is_lost(error: &io::Error) -> bool {
     let lost = [libc::EBADF, libc::ENOTTY, libc::EPERM, libc::EACCES, libc::ENOSYS];
     error.raw_os_error().is_some_and(|number| lost.contains(&number))
@@ -217,9 +217,10 @@ fn is_lost(error: &io::Error) -> bool {
 /// Whose faults a userfaultfd serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
-    /// The program's, and those of the kernel in system calls. Needs privileges.
+    /// The program's faults, and the kernel's faults in system calls. Needs privileges.
     All,
-    /// The program's. System calls that meet a missing page fail with EFAULT (Linux 5.11).
+    /// The program's faults only. System calls that access a missing page fail with EFAULT (Linux
+    /// 5.11).
     UserMode,
 }
 
@@ -243,9 +244,9 @@ pub struct Source {
 }
 
 impl Source {
-    /// For all faults, the device; falls back to the system call. For those of user mode, which
-    /// everybody may serve, the device only where a filter refuses the system call, such as that of
-    /// a container.
+    /// For all faults, the device, or else the system call. Faults of user mode may be served
+    /// without privileges: for them the device is used only if a filter, such as a container's,
+    /// refuses the system call.
     pub fn find(faults: Faults) -> Source {
         let options = OpenOptions::new().read(true).custom_flags(libc::O_CLOEXEC).to_owned();
         let device = || options.open("/dev/userfaultfd").ok().map(OwnedFd::from);
@@ -275,7 +276,7 @@ impl Source {
     /// What this kernel can do for this process.
     ///
     /// # Errors
-    /// As of [`Uffd::probe`](crate::uffd::Uffd::probe).
+    /// As for [`Uffd::probe`](crate::uffd::Uffd::probe).
     pub fn probe(&self) -> io::Result<Mapping> {
         match self.open(feature::MOVE | feature::PAGEFAULT_FLAG_WP) {
             Ok(_) => Ok(Mapping::Move),
@@ -286,10 +287,10 @@ impl Source {
         }
     }
 
-    /// Opens one for faults in the memory of this process.
+    /// Opens a userfaultfd for faults in the memory of this process.
     ///
     /// # Errors
-    /// EPERM: not permitted; ENOSYS: the kernel has none; EINVAL: it lacks a feature.
+    /// EPERM: not permitted; ENOSYS: the kernel has no userfaultfd; EINVAL: it lacks a feature.
     pub fn open(&self, features: u64) -> io::Result<Userfaultfd> {
         let by_device = self.descriptor().map(|fd| Source::open_device(fd, self.faults));
         let fd = match by_device {
@@ -318,7 +319,7 @@ impl Source {
 }
 
 impl Userfaultfd {
-    /// One that is open, in the process that opened it or has inherited it.
+    /// A userfaultfd that is open, in the process that opened or inherited it.
     pub(crate) fn of(fd: OwnedFd) -> Userfaultfd {
         Userfaultfd { fd: Descriptor::new(fd), counts: Default::default() }
     }
@@ -363,7 +364,7 @@ impl Userfaultfd {
     /// Wakes the threads that wait for pages of a range; they retry their accesses.
     pub fn wake(&self, address: u64, len: usize) {
         self.count(Count::Wake);
-        // Fails only for ranges that are not registered any more: no thread waits there.
+        // This fails only for ranges that are not registered any more: no thread waits there.
         let _ = self.call(IO_WAKE, &mut RangeArgs { start: address, len: len as u64 });
     }
 
@@ -464,15 +465,15 @@ impl Userfaultfd {
 pub enum Wake {
     /// By this call.
     Now,
-    /// By a later call of the caller's.
+    /// By a later call that the caller makes.
     Later,
 }
 
 /// What happens to a write to the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
-    /// It goes through.
+    /// The write goes through.
     Allowed,
-    /// It is a fault, reported as a message.
+    /// The write is a fault, reported as a message.
     Reported,
 }

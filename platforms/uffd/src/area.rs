@@ -27,12 +27,12 @@ pub enum Delivery {
     InThread,
 }
 
-/// Whether the kernel's fork copies pages.
+/// Whether fork(2) copies pages of a space to the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// It does. The caller sees to it that the child finds no page missing that has contents.
+    /// Fork copies them. The caller ensures that no page with contents is missing in the child.
     Made,
-    /// It does not: the child has nothing there.
+    /// Fork does not copy them: the child has no mapping there.
     Withdrawn,
 }
 
@@ -42,14 +42,14 @@ pub enum Site {
     /// An address of the kernel's choice.
     #[default]
     Anywhere,
-    /// At an address, in place of what is there.
+    /// At an address, in place of the mappings there.
     At {
         /// Of its first page.
         address: u64,
-        /// Its pages, as (first, end) of each part. The mappings between them stay as they are.
+        /// Its pages, as (first, end) of each part. The mappings between the parts stay as they
+        /// are.
         parts: Vec<(Vpn, Vpn)>,
-        /// More of its pages, with contents: a fork has left them there. Those that are missing are
-        /// of zeros.
+        /// More of its pages, with the contents that a fork has left there. Missing ones are zeros.
         inherited: Vec<(Vpn, Vpn)>,
     },
     /// At an address, where its pages are registered already ([`Uffd::register_ahead`]).
@@ -73,12 +73,12 @@ pub struct Placement {
 }
 
 /// A space in memory. A place for files has a different address for each file; while no file is
-/// open there, it has no pages and nothing asks for its address.
+/// open there, the space has no pages and its address is not used.
 struct Area {
     base: AtomicPtr<u8>,
-    /// Bytes; 0: it has no address now.
+    /// Bytes; 0: the space has no address now.
     len: AtomicUsize,
-    /// Whether the memory belongs to this space, or is a part of another one's.
+    /// Whether the memory belongs to this space; otherwise it is a part of another space's memory.
     own: AtomicBool,
     delivery: Delivery,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Areas {
     features: u64,
     placements: Mutex<Vec<(SpaceId, Placement)>>,
     areas: Vec<OnceLock<Area>>,
-    /// Of all spaces, by address.
+    /// The protections in all spaces, by address.
     protections: Protections,
     messages: OnceLock<Userfaultfd>,
     signals: OnceLock<Userfaultfd>,
@@ -185,7 +185,7 @@ impl Areas {
         Ok(())
     }
 
-    /// Gives the space of a file memory of its own, or a part of another space at `address`.
+    /// Gives a file's space memory of its own, or a part of another space at `address`.
     pub(crate) fn open(&self, space: SpaceId, pages: u64, address: Option<u64>) -> io::Result<()> {
         let delivery = address.and_then(|address| self.delivery_at(address)).unwrap_or_default();
         let area = self.areas[usize::from(space.0)].get_or_init(|| Area::new(delivery));
@@ -224,7 +224,7 @@ impl Areas {
         claim(self.uffd(space), self.area(space).base(), first, end)
     }
 
-    /// Lets the next forks copy pages of the space to their children, or not.
+    /// Sets whether future forks copy pages of the space to their children.
     pub(crate) fn offer(
         &self,
         space: SpaceId,
@@ -241,8 +241,8 @@ impl Areas {
         unsafe { sys::advise(address, len, advice) }
     }
 
-    /// In a forked child, whose own platform comes later: registers pages of a space as that will,
-    /// those that were not `inherited` without contents.
+    /// In a forked child, before it has a platform of its own: registers pages of a space as that
+    /// platform will, `parts` without contents and `inherited` pages with theirs.
     pub(crate) fn register_ahead(
         &self,
         space: SpaceId,
@@ -252,7 +252,7 @@ impl Areas {
         let area = self.area(space);
         let uffd = self.open_descriptor(area.delivery)?;
         parts.iter().try_for_each(|(first, end)| claim(&uffd, area.base(), *first, *end))?;
-        // Their protections are the program's.
+        // Inherited pages keep the protections that the program set.
         inherited.iter().try_for_each(|(first, end)| {
             let (address, len) = span(area.base(), *first, *end);
             prepare(&uffd, address, len)
@@ -329,7 +329,7 @@ impl Areas {
         addresses.contains(&address).then(|| page(address))
     }
 
-    /// The space, and its page, at an address. Of nested spaces, the outer one.
+    /// The space at an address, and its page there. If spaces are nested, the outer one.
     pub(crate) fn locate(&self, address: u64) -> Option<(SpaceId, Vpn)> {
         let made = self.areas.iter().enumerate().filter_map(|(id, area)| Some((id, area.get()?)));
         let mut own = made.filter(|(_, area)| area.is_own());
@@ -365,8 +365,8 @@ fn map_aligned(len: usize) -> io::Result<*mut u8> {
 }
 
 /// Maps and registers pages of a space at `base`, in place of mappings that their owner gave up.
-/// They are inaccessible until they are registered. A debugger may read them meanwhile, so they are
-/// dropped afterwards: the kernel's zero page must not be mapped in a space.
+/// They are inaccessible until they are registered. A debugger may read the pages meanwhile, so
+/// they are dropped afterwards: the kernel's zero page must not be mapped in a space.
 fn claim(uffd: &Userfaultfd, base: *mut u8, first: Vpn, end: Vpn) -> io::Result<()> {
     let (address, len) = span(base, first, end);
     // SAFETY: pages reserved for the space.
@@ -380,7 +380,7 @@ fn claim(uffd: &Userfaultfd, base: *mut u8, first: Vpn, end: Vpn) -> io::Result<
 }
 
 /// Registers pages of a space that a fork has left with their contents. Their protection may have
-/// changed after the fork recorded it: it becomes the usual one.
+/// changed after the fork recorded it, so it is reset to read and write.
 fn keep(uffd: &Userfaultfd, base: *mut u8, first: Vpn, end: Vpn) -> io::Result<()> {
     let (address, len) = span(base, first, end);
     prepare(uffd, address, len)?;

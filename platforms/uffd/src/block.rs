@@ -1,4 +1,4 @@
-//! Swap devices over the arena, by platform `os`.
+//! Swap devices over the arena, as on platform `os`.
 
 use crate::uffd::Uffd;
 use highwater_os::Transfer;

@@ -1,4 +1,4 @@
-//! The host's clocks, by platform `os`.
+//! The host's clocks, as on platform `os`.
 
 use crate::uffd::Uffd;
 use highwater_os::{monotonic, thread_cpu_time};

@@ -1,9 +1,9 @@
 //! Copies a page of the program, which may vanish meanwhile.
 //!
 //! A program can drop a page by a system call that the manager does not see. Where faults are
-//! served by SIGBUS, the load then raises that signal in a thread that holds the page's entry, and
-//! nothing could serve it. So the signal's handler ends the copy ([`end_copy`]), as the kernel does
-//! with its exception table.
+//! served by SIGBUS, loading from that page raises the signal in a thread that holds the page's
+//! entry, so that the fault could not be served. So the signal's handler ends the copy
+//! ([`end_copy`]), as the kernel does with its exception table.
 
 use highwater_units::PAGE_SIZE;
 
@@ -55,7 +55,8 @@ pub(crate) unsafe fn copy_page(to: *mut u8, from: *const u8) -> bool {
     true
 }
 
-/// Where a thread continues that got SIGBUS at an instruction; `None`: it was not copying.
+/// The address at which a thread continues after SIGBUS at `instruction`; `None`: the thread was
+/// not copying.
 #[cfg(target_arch = "x86_64")]
 pub fn end_copy(instruction: usize) -> Option<usize> {
     let end = highwater_copy_page_end as *const () as usize;

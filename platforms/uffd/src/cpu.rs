@@ -1,4 +1,4 @@
-//! The host's CPUs, by platform `os`.
+//! The host's CPUs, as on platform `os`.
 
 use crate::uffd::Uffd;
 use highwater_platform::{Cpu, IdleTime, Phase};

@@ -1,5 +1,5 @@
-//! A descriptor that two processes with the same memory use: the helper, which opened it, and the
-//! program, which has a copy with a number of its own.
+//! A descriptor used by two processes that share memory: the helper, which opened it, and the
+//! program, whose copy has another number.
 
 use highwater_os::{helper, sys};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -11,7 +11,7 @@ pub(crate) struct Descriptor {
     own: OwnedFd,
     /// Whether the helper opened it, if there is one.
     is_helpers: bool,
-    /// Negative: there is none.
+    /// The number of the other process's copy; negative: there is none.
     copy: AtomicI32,
     /// Device and inode.
     identity: (u64, u64),
@@ -28,9 +28,9 @@ impl Descriptor {
         self.own
     }
 
-    /// Reads from the file at an offset; returns how many bytes, 0 on error. The program may close
-    /// its copy past the C library, and the number may become another file's, but never again this
-    /// one's: so the copy is compared afterwards.
+    /// Reads from the file at an offset; returns the number of bytes, 0 on error. The program may
+    /// close its copy without the C library. The number may then become another file's, but never
+    /// this file's again: so the copy's identity is checked after the read.
     pub(crate) fn read_at(&self, to: &mut [u8], offset: u64) -> usize {
         let Ok(file) = self.here() else { return 0 };
         let got = sys::read_at(file, to, offset);
@@ -40,7 +40,7 @@ impl Descriptor {
         got
     }
 
-    /// Whether this thread is of the process that opened it.
+    /// Whether this thread belongs to the process that opened the descriptor.
     fn is_own_here(&self) -> bool {
         self.is_helpers == helper::is_inside()
     }
@@ -58,7 +58,7 @@ impl Descriptor {
     /// The descriptor in the process of this thread.
     ///
     /// # Errors
-    /// EBADF: it has none.
+    /// EBADF: that process has none.
     pub(crate) fn here(&self) -> Result<BorrowedFd<'_>, Errno> {
         let number = if self.is_own_here() { self.own() } else { self.copy.load(Relaxed) };
         if number < 0 {
@@ -86,7 +86,7 @@ mod tests {
         let copy = open();
         descriptor.set_copy(copy.as_raw_fd());
         assert_eq!(descriptor.here().map(|fd| fd.as_raw_fd()), Ok(copy.as_raw_fd()));
-        // Another file that got the number is not read.
+        // Another file that was given the number is not read.
         let other = OwnedFd::from(File::open("/dev/zero").expect("a file"));
         descriptor.set_copy(other.as_raw_fd());
         assert_eq!(descriptor.read_at(&mut [0; 8], 0), 0);

@@ -1,7 +1,7 @@
 //! Drops pages of this process: many scattered ones with one system call and one TLB flush.
 //!
-//! process_madvise may drop pages of the own process from Linux 6.13 on. Before that each stretch
-//! of neighbours takes a call.
+//! Since Linux 6.13 process_madvise may drop pages of the calling process. On older kernels each
+//! stretch of adjacent pages takes a call.
 
 use crate::api::Mapping;
 use crate::descriptor::Descriptor;
@@ -24,7 +24,7 @@ pub(crate) struct Drops {
 }
 
 impl Drops {
-    /// Finds out what the kernel can do, unless it is to be used as an old one.
+    /// Finds out what the kernel can do. With [`Mapping::Copy`] it is used like an old kernel.
     pub(crate) fn new(mapping: Mapping) -> io::Result<Drops> {
         let mut drops = Drops { own: None, calls: AtomicU64::new(0) };
         if mapping == Mapping::Move {
@@ -45,7 +45,7 @@ impl Drops {
         self.own.as_ref()
     }
 
-    /// Whether scattered pages go with one call.
+    /// Whether scattered pages are dropped with one call.
     pub(crate) fn are_batched(&self) -> bool {
         self.own.is_some()
     }
@@ -91,7 +91,8 @@ impl Drops {
     fn drop_one(&self, stretch: libc::iovec) -> usize {
         self.calls.fetch_add(1, Relaxed);
         let (address, len) = (stretch.iov_base.cast(), stretch.iov_len);
-        // SAFETY: by contract of `drop_all`. It fails where nothing is mapped: nothing to drop.
+        // SAFETY: by contract of `drop_all`. It fails if nothing is mapped: then there is nothing
+        // to drop.
         let _ = unsafe { sys::advise(address, len, Advice::LinuxDontNeed) };
         len
     }
@@ -135,7 +136,8 @@ mod tests {
     use super::*;
     use highwater_units::Prng;
 
-    /// Every second page is dropped, in random order, and reads as zeros; the others keep theirs.
+    /// Every second page is dropped, in random order, and reads as zeros; the others keep their
+    /// contents.
     #[test]
     fn scattered_pages_are_dropped_and_no_others() {
         const PAGES: usize = 600;

@@ -10,8 +10,8 @@ use highwater_units::SpaceId;
 pub struct FileAt {
     /// The file.
     pub device: Box<dyn Device>,
-    /// `None`: memory of its own at any address, whose faults are messages. Else an address inside
-    /// another space, where that space's own pages are absent and stay absent.
+    /// `None`: the file gets memory of its own at any address, whose faults are messages. Otherwise
+    /// an address inside another space, whose own pages there are absent and stay absent.
     pub address: Option<u64>,
 }
 

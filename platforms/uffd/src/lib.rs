@@ -6,19 +6,19 @@
 //!  |             protect.rs    ranges whose protection the program changed
 //!  |             mmu.rs        map: UFFDIO_COPY
 //!  |             take_out.rs   unmap: write protection, copies, one drop for a batch
-//!  |             parting.rs    pages that other processes map, too, until they part
-//!  |             copy.rs       a copy that ends where the program's page has vanished
+//!  |             parting.rs    pages shared with other processes after a fork, until they part
+//!  |             copy.rs       a copy that ends if the program's page has vanished
 //!  |- Stage      stage.rs      memory of frames whose page is not in the program
 //!  |             pool.rs       the pages of the stage
-//!  |- Transit    transit.rs    the way out of pages that may be pinned: MOVE
+//!  |- Transit    transit.rs    moves out pages that may be pinned: MOVE
 //!  |- Drops      drops.rs      process_madvise
-//!  |- Residency  residency.rs  which pages are there
+//!  |- Residency  residency.rs  which pages are present
 //!  |- Source     api.rs        the ioctls of userfaultfd
 //!  \- Descriptor descriptor.rs used by the helper and by the program
 //! ```
 //! There are three descriptors: one for the transit area (MOVE needs a registered destination; no
-//! thread faults there), one for the spaces whose faults are messages, and one for those whose
-//! faults are signals. Crate highwater-serve takes the faults to the manager.
+//! thread faults there), one for the spaces whose faults are messages, and one for the spaces whose
+//! faults are signals. Crate highwater-serve passes the faults to the manager.
 
 pub mod api;
 mod area;

@@ -1,4 +1,4 @@
-//! Locks and events of platform `os`.
+//! Locks and events, as on platform `os`.
 
 use crate::uffd::Uffd;
 use highwater_os::{OsEvent, OsLock};

@@ -1,4 +1,4 @@
-//! The platform's frames have memory on the stage while they have contents.
+//! The platform's frames have memory on the stage while they hold contents there.
 
 use crate::uffd::Uffd;
 use highwater_platform::{Cpu, FrameRange, Memory, OutOfHostMemory};

@@ -1,12 +1,12 @@
-//! Maps pages into programs and unmaps them. Pages live in the program alone (`stage.rs`).
+//! Maps pages into programs and unmaps them. A mapped page exists only in the program (`stage.rs`).
 //!
 //! ```text
 //! map           UFFDIO_COPY from the stage, read-only pages write-protected by the same call
 //! unmap_batch   take_out.rs
 //! unmap         the same for consecutive pages, up to the first that cannot be unmapped
 //! ```
-//! Mapping flushes no TLB. Unmapping flushes twice for a batch: one write protection for each block
-//! of 2 MiB with pages that may change meanwhile, and one drop of all pages.
+//! Mapping flushes no TLB. Unmapping a batch flushes once to write-protect each block of 2 MiB with
+//! pages that may change meanwhile, and once to drop all pages.
 
 use crate::api::{Partial, Wake, Writes};
 use crate::area::Delivery;
@@ -42,7 +42,7 @@ impl Mmu for Uffd {
         let page = self.areas.address(space, vpn);
         let fixed = self.areas.protections().fix();
         let readable = !matches!(fixed.at(page as u64), Access::None);
-        // In a handler thread, a load from a page that has vanished would wait for a handler.
+        // In a handler thread, a load from a vanished page would wait for a handler.
         let there = match self.areas.delivery(space) {
             Delivery::InThread => true,
             Delivery::Handler => self.residency.has(page as u64),
@@ -67,7 +67,8 @@ impl Mmu for Uffd {
     }
 
     fn unmap(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress {
-        // A page that was moved cannot be left where it was.
+        // With MOVE, pages behind the first failure could not be put back, so pages are unmapped
+        // one by one.
         let step = if self.pins_are_expected() { 1 } else { UNMAP_PAGES_MAX };
         let mut done = 0;
         for chunk in frames.chunks(step) {
@@ -116,10 +117,10 @@ impl Mmu for Uffd {
         if allow(address, pages * PAGE_SIZE).is_ok() {
             return;
         }
-        // Before Linux 6.4 the pages must lie in one mapping of the kernel's.
+        // Before Linux 6.4 the pages must lie in one mapping (VMA).
         for page in (0..pages).map(|page| address + (page * PAGE_SIZE) as u64) {
             if allow(page, PAGE_SIZE).is_err() {
-                // The program has unmapped it itself.
+                // The program has unmapped the page itself.
                 uffd.wake(page, PAGE_SIZE);
             }
         }
@@ -136,8 +137,8 @@ impl Uffd {
         for (offset, from, pages) in self.stage.stretches(frames) {
             let to = self.areas.address(space, first.offset(offset as u64)) as u64;
             let progress = match self.copy_stretch(space, to, from, pages, writes) {
-                // A stretch that crosses a change of protection lies in two mappings of the
-                // kernel's, which is ENOENT for the whole stretch.
+                // A stretch that crosses a change of protection lies in two mappings (VMAs): the
+                // kernel then returns ENOENT for the whole stretch.
                 Progress { done, stop: Some(Stop::Vanished) } if pages > 1 => {
                     self.copy_each(space, to, (from, done..pages), writes)
                 }
@@ -177,10 +178,11 @@ impl Uffd {
     ) -> Progress {
         let wake = match self.areas.delivery(space) {
             Delivery::Handler => Wake::Now,
-            // No thread waits: each serves itself.
+            // No thread waits: each thread serves its own faults.
             Delivery::InThread => Wake::Later,
         };
-        // Without UFFDIO_MOVE the kernel may be one that forgets to protect (`protect_closed`).
+        // A kernel without UFFDIO_MOVE may also be one whose UFFDIO_COPY does not protect
+        // (`protect_closed`).
         let fixed = (writes == Writes::Reported && !self.can_move())
             .then(|| self.areas.protections().fix());
         // SAFETY: frames that the caller holds, into pages that the manager says are absent.
@@ -196,8 +198,9 @@ impl Uffd {
         progress
     }
 
-    /// Write-protects those of some pages that the program may not write to. Before Linux 5.19
-    /// UFFDIO_COPY does not protect them: stores would go unnoticed once the program may.
+    /// Write-protects pages in ranges that the program may not write to. Before Linux 5.19
+    /// UFFDIO_COPY does not protect such pages: stores would go unnoticed once the program makes
+    /// the range writable.
     fn protect_closed(&self, space: SpaceId, address: u64, pages: usize, fixed: &Fixed<'_>) {
         for page in (0..pages).map(|page| address + (page * PAGE_SIZE) as u64) {
             if matches!(fixed.at(page), Access::None | Access::Read) {
@@ -208,7 +211,7 @@ impl Uffd {
         }
     }
 
-    /// Unmaps up to 128 consecutive pages. Pages behind the first that cannot be unmapped stay.
+    /// Unmaps up to 128 consecutive pages. Pages behind the first one that cannot be unmapped stay.
     fn unmap_run(&self, space: SpaceId, first: Vpn, frames: &[Pfn]) -> Progress {
         let page = |index: usize| UnmapPage {
             space,
@@ -249,8 +252,8 @@ mod tests {
     const SPACE: SpaceId = SpaceId(0);
     const PAGES: u64 = 512;
 
-    /// All pages mapped, writable, page n with the word 100 + n. `None` where the kernel has no
-    /// userfaultfd for this process.
+    /// All pages mapped, writable, page n with the word 100 + n. `None` if this process may not use
+    /// userfaultfd.
     fn platform(mapping: Mapping) -> Option<Uffd> {
         if let Err(reason) = Uffd::probe() {
             highwater_testkit::skip_or_fail(reason);
@@ -342,8 +345,8 @@ mod tests {
         );
     }
 
-    /// As before Linux 6.4 wherever the pages lie in several mappings of the kernel's: it refuses
-    /// the whole range, and a thread that waits for one of the pages must not be forgotten.
+    /// A kernel before 6.4 refuses a range that lies in several mappings (VMAs). A thread that
+    /// waits for one of the pages must be woken all the same.
     #[test]
     fn pages_around_a_foreign_mapping_become_writable() {
         let Some(platform) = platform(Mapping::Copy) else { return };
@@ -402,13 +405,13 @@ mod tests {
             unsafe { platform.address(SPACE, Vpn(3)).cast::<u64>().write_volatile(7) };
         }
         assert_eq!(platform.pages_parted(), 1);
-        // It leaves, those in common stay.
+        // Page 3 is evicted, the shared pages stay.
         let mut pages = [3, 4, 5].map(page_of);
         platform.unmap_batch(&mut pages);
         let left = pages.map(|page| page.result);
         assert_eq!(left, [Ok(()), Err(Stop::Busy), Err(Stop::Busy)]);
         assert_eq!((platform.pages_parted(), platform.load(Pfn(3), 0)), (1, 7));
-        // Where there are no others, those in common leave, too.
+        // If there are no other pages, shared pages are evicted, too.
         let mut pages: Vec<UnmapPage> = (100..228).map(page_of).collect();
         let batches = (1..).take_while(|_| {
             platform.unmap_batch(&mut pages);
@@ -454,8 +457,8 @@ mod tests {
         }
     }
 
-    /// mincore does not find a page that the host has swapped out, and may not tell it from one
-    /// that has vanished.
+    /// mincore does not find a page that the host has swapped out, and cannot tell it from one that
+    /// has vanished.
     #[test]
     fn without_the_pagemap_only_vanished_pages_are_gone() {
         let Some(mut platform) = platform(Mapping::Move) else { return };

@@ -1,14 +1,15 @@
-//! Pages that a fork has left in several processes, until they part: one leaves, or is written to.
+//! Pages that a fork has left mapped in several processes ("common" pages), until they part: a page
+//! parts when it stops being shared, because it is evicted from this process or written to.
 //!
 //! ```text
-//! guard        pages are write-protected: a store to one is a fault of the manager's
-//! allow_write  counts those that another process maps; the kernel copies them at the store
-//! take_out     counts them, too: they stay in memory for the others
+//! guard        write-protects pages: a store to one is a fault that the manager serves
+//! allow_write  counts pages that another process maps; the kernel copies them at the store
+//! take_out     counts such pages, too: they stay in memory for the other processes
 //! ```
-//! Without guard, the kernel copies a page in a minor fault that nobody here sees.
+//! Without guard, the kernel copies a page in a minor fault that the manager does not see.
 //!
-//! A page in common that leaves frees nothing, until it has left all processes. So under guard
-//! other pages leave first.
+//! Evicting a common page frees no memory until all processes have evicted it. So under guard other
+//! pages are evicted first.
 
 use crate::api::{Userfaultfd, Wake, Writes};
 use crate::residency::Residence;
@@ -18,16 +19,16 @@ use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use std::io;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// Pages in common that are kept until some leave, ...
+/// How many common pages are kept before some are evicted, ...
 const KEPT_MAX: usize = 1024;
 
-/// ... and so many fewer for each other page: to look for a few among many costs more than they
-/// free.
+/// ... and how many each other page in a batch takes off that count: if other pages are fewer than
+/// one in this many, finding them costs more than they free.
 const KEPT_FOR_OTHER: usize = 32;
 
 /// Which pages of a batch other processes map, too.
 pub(crate) struct Commons {
-    /// They are to stay.
+    /// Whether common pages stay in the program.
     keeps: bool,
     common: [bool; UNMAP_PAGES_MAX],
     kept: usize,
@@ -35,12 +36,12 @@ pub(crate) struct Commons {
 }
 
 impl Commons {
-    /// Pages that were not looked at may be common. `keeps`: those that are common are to stay.
+    /// Pages not examined count as common. `keeps`: common pages stay in the program.
     pub(crate) fn new(keeps: bool) -> Commons {
         Commons { keeps, common: [true; UNMAP_PAGES_MAX], kept: 0, others: 0 }
     }
 
-    /// Notes a page; whether it is to stay.
+    /// Records a page; returns whether it stays in the program.
     pub(crate) fn note(&mut self, index: usize, found: &Residence) -> bool {
         self.common[index] = !found.is_exclusive;
         let stays = self.keeps && !found.is_exclusive;
@@ -56,15 +57,16 @@ impl Commons {
         self.common[index]
     }
 
-    /// Pages kept after a batch, with `before` before it.
+    /// The count of kept pages after a batch, if it was `before` before the batch.
     fn kept_after(&self, before: usize) -> usize {
         (before + self.kept).saturating_sub(KEPT_FOR_OTHER * self.others)
     }
 }
 
 impl Uffd {
-    /// From now on stores to pages of the space are counted as [`Uffd::pages_parted`], if another
-    /// process maps the page. Those of `parts` (first, after the last) are write-protected.
+    /// Starts the guard: from now on a store to a page of the space is counted in
+    /// [`Uffd::pages_parted`], if another process maps the page. The pages of `parts` (first, after
+    /// the last) are write-protected, so that the stores fault.
     ///
     /// # Errors
     /// The system's first refusal; all parts that it does not refuse are protected.
@@ -85,12 +87,12 @@ impl Uffd {
             let len = (end.0 - first.0) as usize * PAGE_SIZE;
             uffd.protect(address, len, Writes::Reported, Wake::Later)
         };
-        // The program may have unmapped one.
+        // A part may fail because the program has unmapped it; the others are still protected.
         parts.iter().map(protect).fold(Ok(()), io::Result::and)
     }
 
-    /// Ends the guard: no page is in common any more. Stores to pages that are still protected
-    /// fault once.
+    /// Ends the guard: no page is shared any more. Stores to pages that are still protected fault
+    /// once.
     pub fn end_guard(&self) {
         self.guards.store(false, SeqCst);
     }
@@ -100,13 +102,13 @@ impl Uffd {
         self.guards.load(Relaxed)
     }
 
-    /// Pages that another process may have mapped when they left the program, or were written to
-    /// under guard.
+    /// Pages that another process may have mapped when they were evicted from the program, or
+    /// written to under guard.
     pub fn pages_parted(&self) -> u64 {
         self.stage.parted()
     }
 
-    /// Pages are about to be written to.
+    /// Counts the common pages among pages that are about to be written to.
     pub(crate) fn count_stores(&self, address: u64, pages: usize) {
         if self.is_guarded() {
             let found = self.residency.of(address, pages);
@@ -115,24 +117,25 @@ impl Uffd {
         }
     }
 
-    /// Whether pages in common are to stay now, as far as the system shows which they are.
+    /// Whether common pages stay in the program now; false if the system does not show which pages
+    /// are common.
     pub(crate) fn keeps_common(&self) -> bool {
         let is_shown = self.residency.descriptor().is_some();
         self.is_guarded() && is_shown && self.kept.load(Relaxed) < KEPT_MAX
     }
 
-    /// Notes the result of a batch.
+    /// Records the result of a batch.
     pub(crate) fn note_kept(&self, batch: &Commons) {
         if self.is_guarded() {
             self.kept.store(batch.kept_after(self.kept.load(Relaxed)), Relaxed);
         }
     }
 
-    /// A page is about to leave.
+    /// Counts a page that is about to be dropped, if it may be common.
     pub(crate) fn count_leaving(&self, address: u64) {
         match self.is_guarded() {
             true => self.count_stores(address, 1),
-            // Not worth a look.
+            // Without guard a scan is not worth it: the page may be common.
             false => self.stage.count_parted(1),
         }
     }

@@ -24,9 +24,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Most pages in a CPU's cache.
 const CACHE_MAX: usize = 64;
 
-/// The part of the pages that may have memory and no contents: all caches together, ...
+/// One part in this many of the pages may have memory and no contents: in all caches together, ...
 const CACHED: usize = 64;
-/// ... and the warm pages. The pool is for the highest budget, by default twice the present one.
+/// ... and as warm pages. The pool is sized for the highest budget, by default twice the present
+/// one.
 const WARM: usize = 128;
 
 /// Pages that get memory at a time: 128 KiB.
@@ -66,7 +67,7 @@ pub(crate) struct Pool {
     base: *mut u8,
     end: u32,
     caches: Vec<Cache>,
-    /// Pages that a cache has at most.
+    /// The most pages in a cache.
     cache_max: usize,
     rest: Mutex<Rest>,
     warm_max: usize,
@@ -80,8 +81,8 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// How many pages a pool has of which `pages` are taken at most: others lie in caches of CPUs
-    /// that do not take any.
+    /// The size of a pool of which at most `pages` pages are taken: it has more, because some lie
+    /// in caches of CPUs that do not take any.
     pub(crate) fn size(pages: u32, cpus: usize) -> u32 {
         pages + (cpus * cache_max(pages, cpus)) as u32
     }
@@ -126,7 +127,7 @@ impl Pool {
         let mut cache = self.cache(cpu);
         if cache.len() >= self.cache_max {
             let mut rest = lock(&self.rest);
-            // The oldest ones: they are the least likely to be in the processor's cache.
+            // The oldest pages, which are the least likely to be in the CPU's cache.
             rest.warm.extend(cache.drain(..self.cache_max.div_ceil(2)));
             if rest.warm.len() > self.warm_max {
                 self.cool(&mut rest, drops);
@@ -204,7 +205,7 @@ mod tests {
         assert_eq!(runs, [4..7, 3..4, 9..10, 28..30]);
     }
 
-    /// One CPU gives back what another took: no page is lost, and few keep memory for nothing.
+    /// One CPU gives back pages that another took: no page is lost, and few free pages keep memory.
     #[test]
     fn pages_given_back_elsewhere_are_found_again() {
         const PAGES: u32 = 2048;

@@ -1,4 +1,4 @@
-//! Ranges to which the program gave another protection than read and write.
+//! Ranges to which the program gave a protection other than read and write.
 //!
 //! UFFDIO_MOVE needs both sides writable, so pages of such ranges are copied. A read-only range
 //! needs no write protection during the copy, but it must not become writable meanwhile.
@@ -23,7 +23,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// From PROT_ bits.
+    /// The access that PROT_ bits give.
     pub(crate) fn of_bits(bits: i32) -> Access {
         let has = |bit| bits & bit != 0;
         match (has(libc::PROT_READ), has(libc::PROT_WRITE), has(libc::PROT_EXEC)) {
@@ -55,12 +55,13 @@ impl Protections {
         Fixed(self.ranges.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until no copy is under way that began before.
+    /// Waits until all copies that began before have ended.
     pub(crate) fn exclude(&self) -> impl Drop + '_ {
         self.ranges.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often protections changed: what was seen is true as long as this is.
+    /// How often protections changed: protections read earlier are valid as long as this is
+    /// unchanged.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Acquire)
     }
@@ -80,8 +81,8 @@ impl Protections {
         Ok(())
     }
 
-    /// As [`Protections::change`], by `protect`, which sets the PROT_ bits of a part. If it fails,
-    /// the parts that it has changed are set as they were.
+    /// As [`Protections::change`], with `protect`, which sets the PROT_ bits of a part. If that
+    /// fails, the parts already changed are restored.
     pub(crate) fn set<E>(
         &self,
         from: u64,
@@ -101,26 +102,26 @@ impl Protections {
         Ok(())
     }
 
-    /// The protected parts of a range, with their PROT_ bits.
+    /// The recorded parts of a range, with their PROT_ bits.
     pub(crate) fn within(&self, from: u64, to: u64) -> Vec<(u64, u64, i32)> {
         let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
         protected(&ranges, from, to).collect()
     }
 
-    /// Whether any part of a range has another protection than read and write.
+    /// Whether any part of a range has a protection other than read and write.
     pub(crate) fn any(&self, from: u64, to: u64) -> bool {
         let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
         ranges.range(..to).next_back().is_some_and(|(_, (end, _))| *end > from)
     }
 }
 
-/// The protected parts of a range, the last one first.
+/// The recorded parts of a range, the last one first.
 fn protected(ranges: &Ranges, from: u64, to: u64) -> impl Iterator<Item = (u64, u64, i32)> {
     let overlapping = ranges.range(..to).rev().take_while(move |(_, (end, _))| *end > from);
     overlapping.map(move |(start, (end, bits))| (*start.max(&from), *end.min(&to), *bits))
 }
 
-/// All parts of a range, the last one first; those that are not recorded are read and written.
+/// All parts of a range, the last one first; unrecorded parts have read and write.
 fn parts(ranges: &Ranges, from: u64, to: u64) -> Vec<(u64, u64, i32)> {
     let ordinary = libc::PROT_READ | libc::PROT_WRITE;
     let (mut parts, mut end) = (Vec::new(), to);
@@ -201,7 +202,7 @@ mod tests {
         }
     }
 
-    /// The kernel may have changed the first part of the range before it refuses.
+    /// The kernel may change the first part of the range before it refuses the rest.
     #[test]
     fn a_change_that_is_refused_leaves_all_as_it_was() {
         let protections = Protections::default();

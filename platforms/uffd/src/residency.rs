@@ -1,4 +1,4 @@
-//! Which pages of this process are there, writable, and mapped by no other process.
+//! Which pages of this process are present, writable, and mapped by no other process.
 //!
 //! ```text
 //! /proc/self/pagemap  There or Gone
@@ -6,7 +6,7 @@
 //! UFFDIO_COPY         of a Doubtful page, whose entry is held: There or Gone (`settled`)
 //! ```
 //! A page may have vanished: the program dropped it by a call that the manager did not see. A page
-//! that the host has swapped out is there, but mincore does not find it.
+//! that the host has swapped out counts as present, but mincore does not find it.
 
 use crate::api::{Userfaultfd, Wake, Writes};
 use crate::descriptor::Descriptor;
@@ -15,28 +15,28 @@ use highwater_units::PAGE_SIZE;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-/// Most pages of a question: a block of 2 MiB.
+/// The most pages of one query: a block of 2 MiB.
 pub(crate) const PAGES_MAX: usize = 512;
 
-/// No other process maps it.
+/// No other process maps the page.
 const EXCLUSIVE: u64 = 1 << 56;
-/// By userfaultfd.
+/// The page is write-protected by userfaultfd.
 const WRITE_PROTECTED: u64 = 1 << 57;
 const SWAPPED: u64 = 1 << 62;
 const PRESENT: u64 = 1 << 63;
 
-/// The pages of this process.
+/// Tells which pages of this process are present.
 pub(crate) struct Residency(Option<Descriptor>);
 
-/// Whether a page is there.
+/// Whether a page is present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// It is in memory, or the host has swapped it out.
+    /// The page is in memory, or the host has swapped it out.
     There,
-    /// It has vanished.
+    /// The page has vanished.
     #[default]
     Gone,
-    /// It is not in memory: gone, or swapped out by the host.
+    /// The page is not in memory: it is gone, or swapped out by the host.
     Doubtful,
 }
 
@@ -44,9 +44,9 @@ pub(crate) enum Presence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Residence {
     pub(crate) presence: Presence,
-    /// It is there, and a store to it does not fault; false where that cannot be seen.
+    /// The page is present, and a store to it does not fault; false if that cannot be seen.
     pub(crate) is_writable: bool,
-    /// It is in memory, and no other process maps it; false where that cannot be seen.
+    /// The page is in memory, and no other process maps it; false if that cannot be seen.
     pub(crate) is_exclusive: bool,
 }
 
@@ -71,12 +71,13 @@ impl Residency {
         self.0.as_ref()
     }
 
-    /// The states of `pages` pages from an address on; those that the kernel migrates are there.
+    /// The states of `pages` pages from an address on; pages under migration by the kernel count as
+    /// present.
     pub(crate) fn of(&self, address: u64, pages: usize) -> Residences {
         self.by_pagemap(address, pages).unwrap_or_else(|| by_mincore(address, pages))
     }
 
-    /// Whether the page at an address was found there.
+    /// Whether the page at an address is certainly present.
     pub(crate) fn has(&self, address: u64) -> bool {
         self.of(address, 1)[0].presence == Presence::There
     }
@@ -110,9 +111,9 @@ fn by_mincore(address: u64, pages: usize) -> Residences {
     there.map(|there| Residence { presence: presence(there), ..Residence::default() })
 }
 
-/// Whether a page of a space is there, its entry held, after mincore did not find it. The kernel
-/// refuses to copy a page of zeros to where one is. If it does not, the zeros, which are what a
-/// vanished page contains, are dropped again. [`Presence::Doubtful`]: the thread cannot ask.
+/// Decides whether a page of a space is present that mincore did not find, while its entry is held.
+/// UFFDIO_COPY of a page of zeros fails if a page is present. If it succeeds, the page has
+/// vanished, and the zeros are dropped again. [`Presence::Doubtful`]: this thread cannot ask.
 pub(crate) fn settled(uffd: &Userfaultfd, address: u64, zeros: *mut u8) -> Presence {
     // SAFETY: a page of zeros, into a page of the space that cannot come or go meanwhile.
     let copied =
@@ -125,7 +126,7 @@ pub(crate) fn settled(uffd: &Userfaultfd, address: u64, zeros: *mut u8) -> Prese
             Presence::Gone
         }
         Err((_, libc::EEXIST)) => Presence::There,
-        // The program has unmapped it, or has mapped something else there.
+        // The program has unmapped the page, or has mapped something else there.
         Err((_, libc::ENOENT)) => Presence::Gone,
         Err(_) => Presence::Doubtful,
     }

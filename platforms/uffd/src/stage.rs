@@ -1,18 +1,18 @@
-//! The stage: memory for frames that have contents and whose page is not in the program.
+//! The stage: memory for frames that have contents while their page is not in the program.
 //!
 //! ```text
 //! frame -- table -- a page of the stage    filled by a device, or copied out of the program
 //!                |- the program            its page is mapped: the frame has no memory here
 //!                \- nothing                free, or zeros that were never stored to
 //! ```
-//! Pages live in the program alone. A page comes in by UFFDIO_COPY from the stage, and leaves by a
-//! copy to the stage. The stage's pages are used again at once, so they stay in the processor's
-//! cache, and mapping a page flushes no TLB: nothing else of this process changes. A frame without
-//! a page of the stage reads as zeros: page 0 is the kernel's zero page.
+//! A mapped page exists only in the program. A page is swapped in by UFFDIO_COPY from the stage,
+//! and evicted by a copy to the stage. The stage's pages are reused at once, so they stay in the
+//! CPU's cache. Mapping a page flushes no TLB, because no other mapping of this process changes. A
+//! frame without a page of the stage reads as zeros: page 0 is the kernel's zero page.
 //!
 //! Conservation: frames that are mapped, plus frames with a page of the stage, are at most the
-//! frames in use; `mapped + pool.backed()` is the memory of the budget that is in use, and pages
-//! that the pool keeps for later.
+//! frames in use; `mapped + pool.backed()` is the memory of the budget in use, plus the pages that
+//! the pool keeps for later.
 
 use crate::drops::Drops;
 use crate::pool::Pool;
@@ -36,7 +36,7 @@ pub(crate) struct Stage {
     zeros: *mut u8,
     pool: Pool,
     mapped: AtomicU64,
-    /// Pages that have parted from other processes so far ([`Stage::parted`]).
+    /// Common pages that have parted so far, see `parting.rs` ([`Stage::parted`]).
     parted: AtomicU64,
     peak: AtomicU64,
 }
@@ -121,7 +121,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes the pages of frames back.
+    /// Gives the pages of frames back to the pool.
     pub(crate) fn release(&self, cpu: CpuId, frames: &[Pfn], drops: &Drops) {
         for pfn in frames {
             match self.table[pfn.index()].swap(0, AcqRel) {
@@ -162,18 +162,18 @@ impl Stage {
         }
     }
 
-    /// Counts pages that left the program.
+    /// Counts pages that were taken out of the program.
     pub(crate) fn count_dropped(&self, pages: usize) {
         self.mapped.fetch_sub(pages as u64, Relaxed);
     }
 
-    /// Counts pages that other processes may map, and that left the program or are about to be
-    /// written to.
+    /// Counts pages that other processes may map, and that were taken out of the program or are
+    /// about to be written to.
     pub(crate) fn count_parted(&self, pages: usize) {
         self.parted.fetch_add(pages as u64, Relaxed);
     }
 
-    /// These so far.
+    /// The number of pages counted by [`Stage::count_parted`] so far.
     pub(crate) fn parted(&self) -> u64 {
         self.parted.load(Relaxed)
     }

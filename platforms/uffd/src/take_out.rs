@@ -1,4 +1,5 @@
-//! Takes pages out of programs: a batch of scattered pages with two flushes of the TLB.
+//! Takes pages out of programs: a batch of scattered pages with a TLB flush per block of 2 MiB,
+//! and one more.
 //!
 //! ```text
 //! of each block of 2 MiB   which pages are there (residency.rs)
@@ -6,16 +7,17 @@
 //!                          copied to the stage
 //! of the batch             dropped with one call (drops.rs)
 //! ```
-//! The protection covers pages between those of the batch, too: a store to one of them faults, and
-//! the manager allows it again ([`highwater_platform::Mmu::allow_write`]). Where many of them are
-//! writable, the protection leaves a gap.
+//! The protection also covers the pages between those of the batch: a store to such a page faults,
+//! and the manager makes the page writable again ([`highwater_platform::Mmu::allow_write`]). Where
+//! many pages in between are writable, the protection leaves a gap.
 //!
-//! A copy would lose what a device writes to a page that is pinned for I/O. A program that may pin
-//! pages ([`Uffd::expect_pins`]) has pages that may change moved out instead: UFFDIO_MOVE returns
-//! EBUSY for pinned ones (`transit.rs`). Without MOVE (before Linux 6.8) pins cannot be seen.
+//! If a page is pinned for I/O, a copy would lose later writes by the device. So if the program may
+//! pin pages ([`Uffd::expect_pins`]), pages that may change are moved out instead of copied:
+//! UFFDIO_MOVE returns EBUSY for pinned pages (`transit.rs`). Without MOVE (before Linux 6.8) pins
+//! cannot be seen.
 //!
-//! Ranges that are executable and writable are never taken out. Of other ranges that the program
-//! protected, pages are read past their protection; no protection changes meanwhile.
+//! Ranges that are executable and writable are never taken out. Pages of other ranges that the
+//! program protected are read in spite of the protection; no protection changes meanwhile.
 
 use crate::api::{Wake, Writes};
 use crate::copy::copy_page;
@@ -29,17 +31,17 @@ use highwater_platform::{Stop, UNMAP_PAGES_MAX, UnmapPage};
 use highwater_units::{CpuId, LARGE_PAGES, PAGE_SIZE};
 use std::slice;
 
-/// Whether the pages after one that cannot be taken out are taken out.
+/// What happens to the pages after one that cannot be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// They are.
+    /// They are taken out.
     Skipped,
     /// They stay in the program.
     Ends,
 }
 
-/// Writable pages that are protected together with those around them. Each that is stored to soon
-/// costs a fault and a flush; to leave all of them out costs one flush.
+/// How many writable pages between two pages of a batch are protected with them. Each one that is
+/// stored to soon costs a fault and a flush; to leave all of them out costs one flush.
 const BETWEEN_MAX: usize = 8;
 
 impl Uffd {
@@ -83,7 +85,7 @@ impl Uffd {
         }
     }
 
-    /// Copies pages of one block to the stage. They cannot change afterwards.
+    /// Copies pages of one block to the stage. The pages cannot change afterwards.
     fn save(
         &self,
         pages: &mut [UnmapPage],
@@ -112,7 +114,7 @@ impl Uffd {
         self.copy_all(pages, places, fixed, |_| true);
     }
 
-    /// Whether a page is there, and its range lets it leave.
+    /// Whether a page is present, and may be taken out of its range.
     fn may_leave(
         &self,
         page: &UnmapPage,
@@ -131,9 +133,9 @@ impl Uffd {
         }
     }
 
-    /// Write-protects the pages of a block that may change. A thread that stores to one from here
-    /// on waits for its entry, and then finds it missing. `found` is for the pages from the first
-    /// place on.
+    /// Write-protects the pages of a block that may change. A thread that stores to such a page
+    /// from here on waits for the page's entry, and then finds the page missing. `found` has the
+    /// pages from the first place on.
     fn hold_still(&self, pages: &mut [UnmapPage], places: &[Place], found: &Residences) {
         let page_at = |place: &Place| (place.0 - places[0].0) as usize / PAGE_SIZE;
         let mut changing = [(0, 0); UNMAP_PAGES_MAX];
@@ -152,7 +154,7 @@ impl Uffd {
         }
     }
 
-    /// Write-protects the pages of a stretch, and those between them.
+    /// Write-protects the pages of a stretch, and the pages between them.
     fn protect_stretch(&self, pages: &mut [UnmapPage], stretch: &[Place]) {
         let ((first, index), (last, _)) = (stretch[0], stretch[stretch.len() - 1]);
         let uffd = self.areas.uffd(pages[index].space);
@@ -160,7 +162,7 @@ impl Uffd {
         if protect(first, (last - first) as usize + PAGE_SIZE).is_ok() {
             return;
         }
-        // The program has mapped something else between them.
+        // The program has mapped something else between the pages.
         for (address, index) in stretch {
             if let Err(error) = protect(*address, PAGE_SIZE) {
                 pages[*index].result = Err(stop_of(&error));
@@ -206,7 +208,7 @@ impl Uffd {
 
     /// Reads a page of the program into `to`: through /proc/self/mem, which ignores the protection
     /// of the range, and returns an error where a load would raise a signal. If the system denies
-    /// that file, by process_vm_readv, which respects the protection.
+    /// that file, process_vm_readv is used, which respects the protection.
     pub(crate) fn read_program(&self, from: u64, to: *mut u8, fixed: &Fixed<'_>) -> bool {
         let got = match &self.own_memory {
             Some(memory) => {
@@ -235,8 +237,8 @@ impl Uffd {
     }
 }
 
-/// The result for a page that could not be protected. Only ENOENT says that it is not there: with
-/// any other error, such as that of a thread without descriptors, it stays.
+/// The result for a page that could not be protected. Only ENOENT says that the page is missing:
+/// with any other error, such as that of a thread without descriptors, the page stays.
 fn stop_of(error: &std::io::Error) -> Stop {
     match error.raw_os_error() {
         Some(libc::ENOENT) => Stop::Vanished,

@@ -1,4 +1,4 @@
-//! Threads of platform `os`.
+//! Threads, as on platform `os`.
 
 use crate::uffd::Uffd;
 use highwater_os::{OsThread, spawn};

@@ -1,14 +1,14 @@
 //! Moves pages out of programs that may have pinned them for I/O.
 //!
-//! A device may write to a pinned page at any time, so a copy of it is no copy. UFFDIO_MOVE takes a
-//! page itself, and returns EBUSY for a pinned one. Pages are moved to a transit area, copied from
-//! there to the stage, and dropped. Each call flushes the TLB, so this is only for pages that may
-//! change, of programs that may pin pages.
+//! A device may write to a pinned page at any time, so a copy of the page may be outdated at once.
+//! UFFDIO_MOVE moves the page itself, and returns EBUSY for a pinned page. Pages are moved to a
+//! transit area, copied from there to the stage, and dropped. Each call flushes the TLB, so this is
+//! used only for programs that may pin pages, and only for pages that may change.
 //!
-//! Linux 6.18 miscounts a page that its own compaction is migrating: it waits, moves the page, then
-//! tries again and reports that the destination exists. Nothing else fills or empties these
-//! addresses meanwhile, so a page that is missing at the source and present at the destination was
-//! moved.
+//! Linux 6.18 miscounts a page that its own compaction is migrating: UFFDIO_MOVE waits, moves the
+//! page, then tries again and reports that the destination exists. Nothing else fills or empties
+//! these addresses meanwhile, so a page that is missing at the source and present at the
+//! destination was moved.
 
 use crate::api::{Source, Userfaultfd, Wake, feature};
 use crate::protect::{Access, Fixed};
@@ -20,7 +20,7 @@ use highwater_units::{CpuId, PAGE_SIZE};
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// A page of a batch: its address, and its index there.
+/// A page of a batch: its address, and its index in the batch.
 pub(crate) type Place = (u64, usize);
 
 /// Whether a page may change while it is copied.
@@ -28,7 +28,7 @@ pub(crate) fn changes(page: &UnmapPage) -> bool {
     page.result.is_ok() && page.mapped == Protection::ReadWrite
 }
 
-/// Where pages are moved to: holes, one batch at a time.
+/// The area to which pages are moved: holes, used by one batch at a time.
 pub(crate) struct Transit {
     base: *mut u8,
     uffd: Userfaultfd,
@@ -81,7 +81,7 @@ impl Transit {
     }
 
     /// Moves the pages of a block that may change out of the program, and copies them to the stage.
-    /// Returns those that were moved. A page that is pinned gets the result Busy.
+    /// Returns the pages that were moved. A pinned page gets the result Busy.
     pub(crate) fn take(
         &self,
         pages: &mut [UnmapPage],
@@ -121,8 +121,8 @@ impl Transit {
         moved
     }
 
-    /// Moves neighbours to the area, from its page `used` on. Returns how many were moved, and the
-    /// error of the next.
+    /// Moves adjacent pages to the area, from its page `used` on. Returns how many were moved, and
+    /// the error of the next page.
     pub(crate) fn move_out(
         &self,
         used: usize,
@@ -150,7 +150,7 @@ impl Transit {
     }
 }
 
-/// The neighbours at the front of `places` that may change; none if the first may not.
+/// The adjacent pages at the front of `places` that may change; none if the first may not.
 fn run_from<'a>(pages: &[UnmapPage], places: &'a [Place]) -> &'a [Place] {
     let first = places[0].0;
     let follows = |(offset, (address, index)): &(usize, &Place)| {
@@ -159,8 +159,8 @@ fn run_from<'a>(pages: &[UnmapPage], places: &'a [Place]) -> &'a [Place] {
     &places[..places.iter().enumerate().take_while(follows).count()]
 }
 
-/// The result for a page that was not moved. A page of a range that the program cannot write is
-/// copied: its protection does not change meanwhile.
+/// The result for a page that was not moved. A page of a range that the program cannot write to is
+/// copied: the protection does not change meanwhile.
 fn refused(error: i32, access: Access) -> Result<(), Stop> {
     match (error, access) {
         (libc::EINVAL, Access::None | Access::Read) => Ok(()),

@@ -17,7 +17,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
-/// The platform of real faults.
+/// The platform of real page faults.
 pub struct Uffd {
     pub(crate) topology: Topology,
     pub(crate) idle: Option<(IdleTimes, Descriptor)>,
@@ -25,22 +25,22 @@ pub struct Uffd {
     pub(crate) stage: Stage,
     pub(crate) drops: Drops,
     pub(crate) residency: Residency,
-    /// With MOVE: where pages that may be pinned are moved to.
+    /// With MOVE: the area to which pages that may be pinned are moved.
     transit: Option<Transit>,
     /// Whether the program may pin pages for I/O.
     pins: AtomicBool,
-    /// Whether pages are held for system calls, whose writes fail on protected ones.
+    /// Whether pages may be held for system calls, whose writes to protected pages would fail.
     holds: AtomicBool,
     /// Whether stores to pages that other processes map are counted (`parting.rs`).
     pub(crate) guards: AtomicBool,
-    /// Of these pages so many were kept in the program (`KEPT_MAX`).
+    /// How many of these pages were kept in the program (`KEPT_MAX`).
     pub(crate) kept: AtomicUsize,
     pub(crate) areas: Areas,
     pub(crate) devices: Devices,
-    /// /proc/self/mem, to read pages whatever their protection. `None` where the system denies it,
-    /// as in a process that has dropped privileges.
+    /// /proc/self/mem, to read pages whatever their protection. `None` if the system denies the
+    /// file, as in a process that has dropped privileges.
     pub(crate) own_memory: Option<Descriptor>,
-    /// Set if its frames are to be borrowed.
+    /// The lender of frames, if the manager borrows any.
     pub(crate) lender: OnceLock<Arc<dyn Lender>>,
 }
 
@@ -57,18 +57,18 @@ impl Uffd {
     /// A platform with a budget of `memory`, swapping to `devices`.
     ///
     /// # Errors
-    /// As for [`Uffd::probe`], and no address space for the stage.
+    /// As for [`Uffd::probe`]; or there is no address space for the stage.
     pub fn new(memory: Bytes, devices: Vec<Box<dyn Device>>, mapping: Mapping) -> io::Result<Uffd> {
         let devices = devices.into_iter().map(Some).collect();
         Uffd::with_places(memory, devices, 0, mapping, Source::find(Faults::All))
     }
 
     /// A platform with places for files that are opened later (`Manager::open_file`), and for swap
-    /// devices that are added later (`Manager::swapon`): a `None` for each. Devices and places
-    /// together are at most 255. Its userfaultfds come from `source`.
+    /// devices that are added later (`Manager::swapon`): one `None` for each such swap device.
+    /// Devices and places together are at most 255. The platform's userfaultfds come from `source`.
     ///
     /// # Errors
-    /// As of [`Uffd::new`].
+    /// As for [`Uffd::new`].
     pub fn with_places(
         memory: Bytes,
         devices: Vec<Option<Box<dyn Device>>>,
@@ -97,7 +97,7 @@ impl Uffd {
         })
     }
 
-    /// Lets the manager borrow frames. To be called once, before it starts.
+    /// Lets the manager borrow frames. Called once, before the manager starts.
     pub fn borrow_from(&self, lender: Arc<dyn Lender>) {
         let is_first = self.lender.set(lender).is_ok();
         assert!(is_first, "frames are borrowed from one lender");
@@ -117,14 +117,14 @@ impl Uffd {
         uffds.map(Userfaultfd::descriptor).chain(others)
     }
 
-    /// The numbers of the descriptors with which faults are served, in the process that made this.
-    /// All spaces are attached.
+    /// The numbers of the descriptors with which faults are served, in the process that made this
+    /// platform. All spaces must be attached.
     pub fn descriptors(&self) -> Vec<RawFd> {
         self.shared().map(Descriptor::own).collect()
     }
 
-    /// Lets threads of another process with this memory serve faults: `copies` are its copies of
-    /// [`Uffd::descriptors`], in their order. They must stay open.
+    /// Lets threads of another process that shares this memory serve faults: `copies` are its
+    /// copies of [`Uffd::descriptors`], in their order. They must stay open.
     pub fn set_copies(&self, copies: &[RawFd]) {
         self.shared().zip(copies).for_each(|(descriptor, copy)| descriptor.set_copy(*copy));
     }
@@ -144,7 +144,7 @@ impl Uffd {
         self.areas.address(space, vpn)
     }
 
-    /// How much of a space is in huge pages of the processor now.
+    /// How much of a space is in huge pages now.
     ///
     /// # Errors
     /// There is no /proc.
@@ -157,7 +157,7 @@ impl Uffd {
         self.areas.page_at(space, address)
     }
 
-    /// The space, and its page, at an address. Of nested spaces, the outer one.
+    /// The space at an address, and its page there. If spaces are nested, the outer one.
     pub fn locate(&self, address: u64) -> Option<(SpaceId, Vpn)> {
         self.areas.locate(address)
     }
@@ -175,7 +175,7 @@ impl Uffd {
         protections.change(from, to, ordinary, || self.areas.regain(space, first, end))
     }
 
-    /// Lets the next forks copy pages of a space to their children, or not: usually they do not.
+    /// Sets whether future forks copy pages of a space to their children. By default they do not.
     ///
     /// # Errors
     /// The system's refusal: the number of mappings is at its limit.
@@ -183,10 +183,10 @@ impl Uffd {
         self.areas.offer(space, first, end, offer)
     }
 
-    /// In a forked child: maps and registers pages of a space as a platform of the child's own will
-    /// ([`Site::Registered`]), `parts` without contents and `inherited` ones with what the fork has
-    /// left there, guarded if those of this space are. Faults are delivered as they are of this
-    /// space. Returns the userfaultfd.
+    /// In a forked child: maps and registers pages of a space as the child's own platform will
+    /// ([`Site::Registered`]), `parts` without contents and `inherited` pages with the contents
+    /// that the fork has left there, guarded if this space is guarded. Faults are delivered as in
+    /// this space. Returns the userfaultfd.
     ///
     /// # Errors
     /// The system's refusal.
@@ -231,7 +231,7 @@ impl Uffd {
         self.areas.protections().changes()
     }
 
-    /// The parts of a range with another protection than read and write, with their PROT_ bits.
+    /// The parts of a range with a protection other than read and write, with their PROT_ bits.
     pub fn protected(&self, space: SpaceId, first: Vpn, end: Vpn) -> Vec<(Vpn, Vpn, i32)> {
         let base = self.address(space, Vpn(0)) as u64;
         let address = |vpn: Vpn| base + vpn.0 * PAGE_SIZE as u64;
@@ -264,19 +264,19 @@ impl Uffd {
     }
 
     /// From now on the program may pin pages for I/O: pages that a device writes to must not be
-    /// copied. The caller makes the system call that can pin pages after this returns.
+    /// copied. The caller makes the system call that can pin pages only after this returns.
     pub fn expect_pins(&self) {
         self.pins.store(true, SeqCst);
-        // Batches that did not see the change are over when this lock was free.
+        // Once this lock was free, all batches that did not see the change are over.
         drop(self.areas.protections().exclude());
     }
 
-    /// From now on pages may be held for system calls: no page is protected because others around
-    /// it leave. One that was before is writable again after `allow_write`.
+    /// From now on pages may be held for system calls: no page is protected because pages around it
+    /// are evicted. A page that was protected before is writable again after `allow_write`.
     pub fn expect_holds(&self) {
         if !self.holds.load(SeqCst) {
             self.holds.store(true, SeqCst);
-            // As for pins.
+            // As in `expect_pins`.
             drop(self.areas.protections().exclude());
         }
     }
@@ -296,13 +296,14 @@ impl Uffd {
         self.transit.is_some()
     }
 
-    /// The way out of pages that may be pinned, whether or not any may.
+    /// The area through which pages that may be pinned are moved out, even if no page may be
+    /// pinned.
     #[cfg(test)]
     pub(crate) fn transit_of_all(&self) -> Option<&Transit> {
         self.transit.as_ref()
     }
 
-    /// The way out of pages that may be pinned.
+    /// The area through which pages that may be pinned are moved out, if any may be pinned.
     pub(crate) fn transit_of_pins(&self) -> Option<&Transit> {
         self.transit.as_ref().filter(|_| self.pins.load(SeqCst))
     }
@@ -325,8 +326,8 @@ impl Uffd {
         self.stage.peak()
     }
 
-    /// Pages with memory, in the program and on the stage: at most a few more than there are
-    /// frames in use.
+    /// Pages with memory, in the program and on the stage: at most a few more than the frames in
+    /// use.
     pub fn pages_in_use(&self) -> u64 {
         self.stage.in_use()
     }

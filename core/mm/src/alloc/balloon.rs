@@ -6,22 +6,22 @@
 //! borrow    an allocation below low asks the platform, which may share memory with others, for
 //!           frames of the balloon, before it reclaims
 //! ```
-//! A manager that is to give memory back calls [`inflate`] until it has enough: allocations then
-//! see no more than the pressure that they know.
+//! A manager that has to give memory back calls [`inflate`] until it has enough. Allocations
+//! meanwhile see only the usual memory pressure.
 
 use crate::machine::Machine;
 use crate::reclaim::wake_kswapd;
 use highwater_platform::Platform;
 
-/// An allocation borrows one frame for so many that the manager has, ...
+/// An allocation borrows one frame for this many frames of the manager, ...
 const BORROW_SHARE: usize = 4;
-/// ... at least these, ...
+/// ... at least this many, ...
 const BORROW_MIN: usize = 256;
-/// ... and at most these: 32 MiB.
+/// ... and at most this many: 32 MiB.
 const BORROW_MAX: usize = 8192;
 
-/// Takes up to `frames` free frames out of use, down to the low watermark of the memory that is to
-/// be left, and wakes kswapd. Returns how many.
+/// Takes up to `frames` free frames out of use, down to the low watermark of the remaining memory,
+/// and wakes kswapd. Returns how many.
 pub fn inflate<P: Platform>(m: &Machine<P>, frames: u32) -> u32 {
     let mut left = frames;
     for node in &m.nodes {
@@ -44,7 +44,7 @@ pub fn deflate<P: Platform>(m: &Machine<P>, frames: u32) -> u32 {
     frames - left
 }
 
-/// Asks the platform for frames of the balloon; whether it granted any.
+/// Asks the platform for frames of the balloon; returns whether it granted any.
 pub(super) fn borrow<P: Platform>(m: &Machine<P>) -> bool {
     let ballooned: u32 = m.nodes.iter().map(|node| node.zone.ballooned()).sum();
     if ballooned == 0 {

@@ -35,7 +35,7 @@ use highwater_units::{FrameList, IoFrames, Order, Pfn};
 use slowpath::Need;
 
 /// Allocates between 1 and `wanted` (at most 16) frames, adjacent where possible. It reclaims for
-/// one frame only: there are more if they are free above min, or were freed along with the one.
+/// one frame only; it returns more if they are free above min, or were freed along with that frame.
 ///
 /// # Errors
 /// [`OutOfMemory`] if the slow path finds no frame.
@@ -43,7 +43,7 @@ pub fn frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, O
     populated(m, take(m, wanted)?).ok_or(OutOfMemory)
 }
 
-/// [`frames`] without memory, for pages that have theirs.
+/// [`frames`], but not populated, for pages that have their memory already.
 ///
 /// # Errors
 /// As of [`frames`].
@@ -132,7 +132,7 @@ pub fn run_noreclaim<P: Platform>(m: &Machine<P>, order: Order) -> Option<Pfn> {
     populated_run(m, first, order, Mobility::Movable)
 }
 
-/// Allocates the 2^order adjacent frames of a page that cannot have less: retries while other
+/// Allocates the 2^order adjacent frames of a page that cannot use fewer: retries while other
 /// threads free or move pages.
 ///
 /// # Errors

@@ -23,8 +23,8 @@ pub(super) const RETRIES: u32 = 16;
 /// How long an allocation retries while slots are left: frames may be in flight to a slow device.
 const RETRY_TIME: Nanos = Nanos(10_000_000_000);
 
-/// How long no page is freed or read before an allocation fails whose pages find no run of slots,
-/// or whose writes fail. Devices are seen to pause for less.
+/// If pages find no run of slots, or writes fail, an allocation fails after no page was freed or
+/// read for this long. Observed pauses of devices are shorter.
 const STILL_TIME: Nanos = Nanos(2_000_000_000);
 
 /// No frame can be allocated: memory is in use and nothing can be swapped out.
@@ -60,7 +60,8 @@ enum Refusing {
     Untried,
     /// They are tried until this round.
     TriedUntil(u32),
-    /// They were tried from the first round, because an earlier allocation failed in spite of it.
+    /// They were tried from the first round, because an earlier allocation had tried them and
+    /// failed.
     TriedAtOnce,
 }
 
@@ -96,8 +97,8 @@ enum Decision {
 }
 
 /// Decides after a round. Slots that are left do not help if all pages that could go there need
-/// runs of slots and find none, or if writes fail. An allocation waits for that to change once;
-/// later ones have [`RETRIES`] rounds to find out that it has.
+/// runs of slots and find none, or if writes fail. One allocation waits for that to change; later
+/// ones have only [`RETRIES`] rounds to find that it has changed.
 fn decide(p: &Progress) -> Decision {
     let exhausted = p.slots_left == 0 || p.waited > RETRY_TIME;
     let stuck = p.still > STILL_TIME && (p.runless > 0 || p.writes == Writes::Fail);

@@ -29,8 +29,9 @@ use highwater_units::{BATCH_PAGES_MAX, FrameList, Order, Pfn};
 /// The largest order with more than one round of reclaim and compaction (PAGE_ALLOC_COSTLY_ORDER).
 const COSTLY: u8 = 3;
 
-/// Up to `wanted` frames: those above min, or part of what this thread reclaims. A round frees a
-/// batch, so it returns several: with one frame, a readahead window would start over at one page.
+/// Up to `wanted` frames: free ones above min, or some of those that this thread reclaims. A round
+/// frees a batch, so the function returns several frames: with one frame, a readahead window would
+/// start over at one page.
 pub(super) fn frames<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<FrameList, OutOfMemory> {
     let (_, node) = m.nodes_from(m.cpu()).next().expect("a CPU is on a node");
     let early = match evictor(m, node) {
@@ -64,8 +65,8 @@ fn reclaiming<P: Platform, R>(m: &Machine<P>, reclaim: impl FnOnce() -> R) -> R 
     result
 }
 
-/// Evicts a batch in kswapd's place, and takes up to `wanted` of its frames: the others stay above
-/// low. If no page can be evicted, it is kswapd's turn.
+/// Evicts a batch in kswapd's place, and takes up to `wanted` of its frames: the others stay free,
+/// above low. If no page can be evicted, wakes kswapd.
 fn evict_and_take<P: Platform>(m: &Machine<P>, wanted: usize) -> Option<FrameList> {
     if let Some(frames) = borrow_and_take(m, wanted) {
         return Some(frames);
@@ -126,8 +127,8 @@ fn reclaim_with_retries<P: Platform>(m: &Machine<P>, wanted: usize) -> Result<Fr
     }
 }
 
-/// Gives up frames for memory that the platform is about to take besides, so that it takes no more
-/// than reclaim frees. Returns when all are given up, or a round frees nothing.
+/// Gives up frames for other memory that the platform is about to take, so that the platform takes
+/// no more than reclaim frees. Returns when all debts are paid, or a round frees nothing.
 pub(super) fn pay_debts<P: Platform>(m: &Machine<P>) {
     let is_paid = |owed: u32| owed < BATCH_PAGES_MAX as u32;
     if is_paid(m.platform.owed()) {
@@ -162,7 +163,7 @@ fn reclaim<P: Platform>(m: &Machine<P>) -> u32 {
     freed.find(|freed| *freed > 0).unwrap_or(0)
 }
 
-/// Returns what object caches, LRU batches and per-CPU lists hold to the zones.
+/// Returns to the zones the frames that object caches, LRU batches and per-CPU lists hold.
 fn drain<P: Platform>(m: &Machine<P>) {
     m.shrink_caches();
     for node in &m.nodes {
@@ -176,7 +177,7 @@ fn drain<P: Platform>(m: &Machine<P>) {
 pub(super) enum Need {
     /// It has a fallback.
     Optional,
-    /// A fault fails without.
+    /// A fault fails without the block.
     Required,
 }
 
@@ -284,7 +285,7 @@ fn reclaim_for_block<P: Platform>(
     })
 }
 
-/// What [`reclaim_helps`] knows of a node.
+/// The inputs of [`reclaim_helps`] for a node.
 #[derive(Clone, Copy, Debug)]
 struct NodeState {
     free: u32,
@@ -308,8 +309,8 @@ impl NodeState {
 }
 
 /// Whether direct reclaim can help to get a block (compaction_ready, zone_reclaimable_pages). A
-/// large block is left to compaction if enough frames are free for it. A required block is tried by
-/// all means: isolated pages are on no list, and may come back.
+/// large block is left to compaction if enough frames are free for it. For a required block,
+/// reclaim is always tried: isolated pages are on no list, and may come back.
 fn reclaim_helps(order: Order, node: &NodeState, need: Need) -> bool {
     let has_room = node.free >= node.high + 2 * order.frames();
     let can_compact = node.compacts && order.0 > COSTLY && has_room;

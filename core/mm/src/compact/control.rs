@@ -71,7 +71,7 @@ impl<'a, P: Platform> Control<'a, P> {
     }
 
     /// Marks a pageblock in which a scanner isolated nothing, to be skipped. The next pass starts
-    /// behind it, unless this scanner isolated something before it came there.
+    /// behind it, unless this scanner isolated something before it reached the pageblock.
     pub(super) fn skip_pageblock(&self, scanner: Scanner, first: Pfn) {
         let (zone, scanners) = (&self.node.zone, self.node.zone.scanners());
         zone.set_skip(zone.pageblock_of(first));

@@ -7,10 +7,10 @@
 //!   -> all its frames taken: the block goes to the allocation, past the free lists
 //! ```
 //! Two scanners that move toward each other have to scan all of memory to free any block. The zone
-//! knows where most of a block is free already, so a survey covers little more than what is then
-//! moved. A region with a frame that cannot move is skipped for some time, by its pageblock's skip
-//! bit. Conservation: taken frames are on no list and count as in use; they form the block, or are
-//! freed.
+//! knows where most of a block is free already, so a survey covers little more than the pages that
+//! are then moved. A region with a frame that cannot move is skipped for some time, by its
+//! pageblock's skip bit. Conservation: taken frames are on no list and count as in use; they form
+//! the block, or are freed.
 
 use super::control::{Caller, Control, contention};
 use super::isolated::Isolated;
@@ -29,14 +29,14 @@ const SURVEYS_MAX: usize = 8;
 const COMPARED: usize = 2;
 /// Most regions that an attempt tries to empty.
 const TRIES_MAX: usize = 3;
-/// Passes over a region: pages may be busy, or arrive, while others are moved.
+/// Most passes over a region: pages may be busy, or arrive, while others are moved.
 const ROUNDS: usize = 3;
 /// Words of a bitmap of the largest region's frames.
 const WORDS: usize = Order::MAX.frames() as usize / 64;
 /// Number of orders.
 const ORDERS: usize = Order::MAX.0 as usize + 1;
 
-/// The contents of a region, or of the part that was looked at.
+/// The contents of a region, or of the part that was scanned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Survey {
     /// Bitmap of the frames at which a page on an LRU list starts.
@@ -52,7 +52,8 @@ struct Survey {
 }
 
 impl Survey {
-    /// Adds what starts at the frame with this index; returns how many frames that has.
+    /// Adds the block or page that starts at the frame with this index; returns how many frames it
+    /// has.
     fn add(&mut self, index: usize, seen: Seen) -> u32 {
         let order = match seen {
             Seen::Free(order) => {
@@ -239,7 +240,7 @@ fn skip_region<P: Platform>(node: &Node<P>, first: Pfn, order: Order) {
 /// The result of moving the pages of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cleared {
-    /// All pages moved, but for busy ones.
+    /// All pages moved, except busy ones.
     All,
     /// A lock was contended, and the pass does not wait.
     Contended,

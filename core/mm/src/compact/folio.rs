@@ -18,8 +18,8 @@ pub fn order_of<P: Platform>(m: &Machine<P>, head: Pfn) -> Option<Order> {
 
 /// Moves the folio whose first frame is `head`, which the caller has isolated from `list`, to as
 /// many populated frames from `to` on, which the caller has allocated. The caller gets the frames
-/// that no page owns afterwards; they are on no list. Of a folio that vanished, it gets the first
-/// only.
+/// that no page owns afterwards; they are on no list. If the folio vanished, the caller gets only
+/// its first frame.
 pub fn migrate_folio<P: Platform>(
     m: &Machine<P>,
     head: Pfn,

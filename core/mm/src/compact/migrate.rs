@@ -156,7 +156,7 @@ impl Mover<'_> {
     }
 }
 
-/// Moves what the old frame's record says of a page to the new one's.
+/// Moves the record of a page from the old frame to the new one.
 pub(super) fn move_record<P: Platform>(m: &Machine<P>, owner: Owner, from: Pfn, to: Pfn) {
     let idle = [from, to].map(|pfn| m.frames.writeback(pfn)) == [Writeback::Idle; 2];
     debug_assert!(idle, "neither {from:?}, just listed, nor {to:?}, just free, is under write");

@@ -6,7 +6,7 @@
 //!                    \- listed: isolated, under the lock of its LRU shard
 //! ```
 //! The scanner takes a shard's lock at the first frame that it wants, and holds it for 32 frames at
-//! most. It looks at a frame without the lock, and again with it.
+//! most. It checks a frame without the lock, and again with it.
 
 use super::control::{Caller, Control};
 use super::folio::order_of;
@@ -60,7 +60,7 @@ pub(super) fn decide(seen: Seen, wanted: Order) -> Step {
     }
 }
 
-/// Classifies what starts at a frame. Racy: no lock is held.
+/// Classifies the block or page that starts at a frame. Racy: no lock is held.
 pub(super) fn look<P: Platform>(m: &Machine<P>, zone: &Zone<P>, pfn: Pfn) -> Seen {
     if let Some(order) = zone.free_at(pfn) {
         return Seen::Free(order);

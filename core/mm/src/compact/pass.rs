@@ -80,7 +80,7 @@ pub(super) fn compact<P: Platform>(
         }
         Evacuated::Contended => Outcome::Contended,
         // Scanning the whole zone takes long, and for a large block it finds nothing that the
-        // zone's counts by pageblock do not tell.
+        // zone's counts by pageblock do not show.
         Evacuated::Nothing if mode == Mode::Async || order >= Order::LARGE => {
             zone.reset_skips(m.platform.now());
             Outcome::Partial

@@ -24,13 +24,13 @@ pub struct History {
     pub slab: SlabHistory,
     /// Which thread reads windows of files ahead.
     pub readahead_by: ReadaheadBy,
-    /// Frames that move between a CPU's list of free frames and the buddy allocator at a time, as
-    /// until Linux 4.18 (31 in a zone of 512 MiB and more); the list holds six times as many.
-    /// 1 to [`PCP_BATCH_MAX`]; `None`: today's lists.
+    /// Frames that move at a time between a CPU's list of free frames and the buddy allocator, as
+    /// up to Linux 4.18 (31 in a zone of 512 MiB and more); the list holds six times as many. 1 to
+    /// [`PCP_BATCH_MAX`]; `None`: today's lists.
     pub pcp_batch: Option<u16>,
 }
 
-/// Most [`History::pcp_batch`].
+/// Upper bound of [`History::pcp_batch`].
 pub const PCP_BATCH_MAX: u16 = 512;
 
 /// Compaction of 2012: the patches of "Reduce compaction scanning and lock contention" (Mel

@@ -83,7 +83,7 @@ fn leave_unmapped<P: Platform>(held: Held<'_, P>, frames: &FrameList, protection
     held.release(|index, _| entry_of(frames[index], protection).ahead());
 }
 
-/// Maps pages, so that their first use is no fault.
+/// Maps pages, so that their first use does not fault.
 fn map<P: Platform>(m: &Machine<P>, held: Held<'_, P>, frames: &FrameList, protection: Protection) {
     let progress = m.platform.map(held.space().id(), held.first(), frames, protection);
     let (recency, kind) = (m.platform.recency(), held.space().backing().kind());

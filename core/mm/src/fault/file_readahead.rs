@@ -20,8 +20,8 @@ use crate::swap::{
 use highwater_platform::{DeviceInfo, Latency, Platform, Recency};
 use highwater_units::{RUN_PAGES_MAX, Vpn};
 
-/// A window is at most this part of memory; a stream has two in memory. With a 16th, where
-/// recency is by unmapping, 8 MiB in constant use lost half of their pages to one stream.
+/// A window is at most this part of memory; a stream has two in memory. With a 16th, where use is
+/// detected by unmapping, a working set of 8 MiB lost half of its pages to one stream.
 const PARTS_OF_MEMORY: usize = 32;
 
 /// A window is at most this part of the memory that readahead can take.
@@ -92,7 +92,7 @@ fn seen<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn, lists: &Lists) 
     }
 }
 
-/// Pages in memory right before one, counted up to a limit (count_history_pages).
+/// The number of pages in memory right before a page, up to a limit (count_history_pages).
 fn trace<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) -> u32 {
     let most = (m.tunables.file_readahead() as u64).max(TRACE_MIN.into()).min(vpn.0);
     let there = |back: &u64| matches!(space.entry(Vpn(vpn.0 - back)).page(), Page::Resident(_));
@@ -115,7 +115,7 @@ pub(super) fn at_marker<P: Platform>(m: &Machine<P>, space: &Space<P>, fault: Fa
     };
     let hits = match m.platform.recency() {
         Recency::AccessedBit => 1,
-        // Uses of mapped pages cannot be seen here; the stream's continuation can.
+        // Uses of mapped pages cannot be observed here, but the stream's continuation can.
         Recency::Unmapping => inflight_or_resident(space, fault, left - 1),
     };
     m.count(Counter::FileRaHit, hits.into());
@@ -127,7 +127,7 @@ pub(super) fn at_marker<P: Platform>(m: &Machine<P>, space: &Space<P>, fault: Fa
     }
 }
 
-/// Requests a window and expects its reader.
+/// Requests a window, and records that its reader is expected.
 fn request_next<P: Platform>(
     m: &Machine<P>,
     space: &Space<P>,
@@ -179,7 +179,7 @@ impl Lists {
         let mut lists = Lists { age: 0, usable: 0 };
         for node in &m.nodes {
             let (free, frames) = (node.zone.free_frames(), node.zone.present());
-            // Eviction is in batches: adding the pages in use makes the age grow evenly.
+            // Pages are evicted in batches: adding the pages in use makes the age grow evenly.
             lists.age += node.lru.workingset().age_by(0) + u64::from(frames.saturating_sub(free));
             lists.usable += node.lru.len(List::InactiveFile) + free;
         }

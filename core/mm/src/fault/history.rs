@@ -1,13 +1,14 @@
-//! Readahead of files by the reader itself, as kernels do it (page_cache_ra_unbounded). The
-//! manager of today leaves it to threads ([`super::readahead`]).
+//! Readahead of files by the reader itself, as kernels do it (page_cache_ra_unbounded). Today's
+//! manager leaves this readahead to threads ([`super::readahead`]).
 //!
 //! ```text
 //! read -- gather: entries locked, frames taken -- submit -- machine/inflight.rs
 //! fault on a locked page -- complete: wait, map         mostly by the same reader
 //! expire: a thread of the manager                       batches that no fault came for
 //! ```
-//! The reader allocates frames as for itself, but retries once only: below the min watermark it
-//! does one round of direct reclaim, and skips the window if no frame became free (__GFP_NORETRY).
+//! The reader allocates frames as for its own page, but retries only once: below the min watermark
+//! it does one round of direct reclaim, and skips the window if no frame became free
+//! (__GFP_NORETRY).
 
 use super::batch;
 use super::gather::hold;
@@ -83,9 +84,9 @@ fn gather<P: Platform>(
 /// Whether a locked page is in a batch that readers have in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It was; the batch is complete now.
+    /// It was in a batch, which is complete now.
     Completed,
-    /// It is not.
+    /// It is in no batch.
     NotInflight,
 }
 

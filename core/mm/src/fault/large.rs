@@ -18,7 +18,7 @@ const BLOCKS_MIN: usize = 4;
 
 /// How a fault is served for its block.
 enum Outcome {
-    /// Not: for its page only.
+    /// Not for the block: for its page only.
     Small,
     /// First touch: zeroed frames.
     Zero,

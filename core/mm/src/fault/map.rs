@@ -54,9 +54,9 @@ fn list_read<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, frames: &FrameList
     m.add_to_lru(&frames[wanted + 1..], ahead);
 }
 
-/// The list of anonymous pages that are read before a fault wants them. Where a use of a mapped
-/// page cannot be seen and trust in such pages is limited, many of them are never used: they must
-/// not displace pages that are, and go to the inactive list.
+/// The list of anonymous pages that are read before a fault wants them. Where uses of mapped pages
+/// cannot be observed and `trust` is limited, many of these pages are never used. They go to the
+/// inactive list, so that they do not displace pages in use.
 pub(super) fn list_of_ahead<P: Platform>(m: &Machine<P>, trust: Trust) -> List {
     ahead(m.platform.recency(), trust, m.swap.loops.keep_active())
 }
@@ -111,7 +111,8 @@ pub(super) fn map_first<P: Platform>(
     let brought = first..first.offset(count as u64);
     let is_mapped = |vpn| held.space().is_mapped(vpn);
     m.swap.streams.advance(space, held.wanted(), brought, ahead, is_mapped);
-    // With accessed bits the first use of each page is seen, and the mark tells a readahead hit.
+    // With accessed bits the first use of each page is seen, and the mark shows that the use is a
+    // readahead hit.
     let marks = m.platform.recency() == Recency::AccessedBit || kind == Kind::Anon;
     let wanted = held.origin();
     held.release(|index, was| {

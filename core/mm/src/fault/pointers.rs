@@ -8,12 +8,12 @@
 //!   that is not memory, and likely to be used (swap/pointers.rs) -> a readahead thread
 //! ```
 //! Pages are requested in the direction of the stream, which is the order of their use. The first
-//! page of a step, and the one in its middle, are leads to the cursor behind the step: their use is
-//! the cue for the next one. So the readahead is one step ahead of the program, in an array that
-//! stays in memory, too.
+//! page of a step and the one in its middle become leads: pages whose use starts the next step,
+//! from the cursor behind this one. So readahead stays one step ahead of the program, even in an
+//! array that stays in memory.
 //!
 //! Locking: the entry of the cursor's page is held while its words are read. The entries of the
-//! pages that it names are only looked at.
+//! pages that the words name are only read, not held.
 
 use super::access::{Window, window_max};
 use super::request;
@@ -27,14 +27,14 @@ use std::ops::Range;
 
 /// Most pages that a step requests.
 const STEP_MAX: usize = 128;
-/// Pages of an array in a row that name no swapped page, after which it is followed no further.
+/// An array is not followed further after this many consecutive pages that name no swapped page.
 const BARREN_MAX: usize = 4;
 
 /// The words of a page.
 type Words = [u64; WORDS_PER_FRAME];
 
 /// A load has faulted on the page at `vpn`, which is in frame `pfn`, held, and not mapped yet. If
-/// the load continues a stream, requests the pages that the page names.
+/// the load continues a stream, requests the pages that its words name.
 pub(super) fn from_stream<P: Platform>(
     m: &Machine<P>,
     space: &Space<P>,
@@ -50,8 +50,8 @@ pub(super) fn from_stream<P: Platform>(
     }
 }
 
-/// A page was used that was on a device or read ahead: if it is a lead, requests what the words
-/// from its cursor on name. The caller holds no entry.
+/// Called when a page is used that was on a device or read ahead. If the page is a lead, requests
+/// the pages that the words from its cursor on name. The caller holds no entry.
 pub(super) fn from_named<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
     let Some(addresses) = m.platform.addresses(space.id()) else { return };
     let mut cursor = m.swap.pointers.cursor_of(space.id(), vpn);
@@ -67,7 +67,8 @@ pub(super) fn from_named<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn
     }
 }
 
-/// A page that was read ahead is used: counts that for the region, if pointers can name its pages.
+/// A page that was read ahead is used: counts the use for the region, if pointers can name its
+/// pages.
 pub(super) fn note_use<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
     if m.platform.addresses(space.id()).is_some() {
         m.swap.pointers.used(space.id(), vpn);
@@ -98,7 +99,7 @@ fn in_frame<P: Platform>(m: &Machine<P>, pfn: Pfn) -> Words {
 enum Step {
     /// Pages were requested.
     Done,
-    /// The rest of the page names no page to read. The cursor behind it.
+    /// The rest of the page names no page to read. Holds the cursor behind the page.
     Barren(Option<Cursor>),
 }
 
@@ -129,7 +130,7 @@ fn step<P: Platform>(
         request_one(m, space, *vpn, index);
     }
     if let Some(next) = next {
-        // Both are watched.
+        // Both leads are watched pages: their uses are seen.
         for lead in [0, len / 2 / WATCHED_IN * WATCHED_IN] {
             m.swap.pointers.lead(space.id(), named[lead], next);
         }

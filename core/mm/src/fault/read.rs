@@ -59,7 +59,7 @@ pub(super) fn slots_of<P: Platform>(held: &Held<'_, P>) -> [Slot; RUN_PAGES_MAX]
 /// Releases held pages that lie beyond the end of their file.
 ///
 /// # Errors
-/// The first page does; all are still held.
+/// The first page lies beyond the end; all pages are still held.
 pub(super) fn within_end<P: Platform>(held: &mut Held<'_, P>) -> Result<(), FaultError> {
     match held.space().end().0.saturating_sub(held.first().0) {
         0 => Err(FaultError::BeyondEnd),

@@ -10,8 +10,8 @@
 //!
 //! Each thread has its own queue and completes what it submitted. It holds entries while their
 //! pages are read, and only tries to lock entries. It waits for devices. For memory it waits only
-//! while it holds one run of swapped pages; of a file, pages that find no memory are not read.
-//! Pages that cannot be read stay on the device: the fault that wants them returns the error.
+//! while it holds one run of swapped pages; pages of a file for which no frame is free are not
+//! read. Pages that cannot be read stay on the device: the fault that wants them returns the error.
 
 use super::gather::hold;
 use super::{batch, file_readahead, request};
@@ -91,7 +91,8 @@ struct Reader<'a, P: Platform> {
     queue: &'a ReadaheadQueue<P>,
     /// From the oldest to the newest.
     in_flight: VecDeque<ReadBatch<P>>,
-    /// Empty ones. The last used is the next, so that only as many take memory as are in flight.
+    /// Empty batches. The last one used is reused first, so that no more batches take memory than
+    /// are in flight.
     spare: Vec<ReadBatch<P>>,
     /// The rest of the current request.
     request: Option<ReadaheadRequest>,
@@ -99,7 +100,7 @@ struct Reader<'a, P: Platform> {
 
 /// Frames for a run of held pages.
 enum Frames {
-    /// For the first of them.
+    /// For the first pages of the run.
     Some(FrameList),
     /// None now: submit what was gathered, then retry.
     Retry,
@@ -107,7 +108,7 @@ enum Frames {
     Skip,
 }
 
-/// Batches in flight, in a memory of so many frames.
+/// The most batches in flight, in a memory of `frames` frames.
 fn depth(frames: usize) -> usize {
     (frames / 1024).clamp(1, DEPTH_MAX)
 }

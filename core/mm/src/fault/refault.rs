@@ -16,13 +16,14 @@ pub(super) fn note_anon<P: Platform>(m: &Machine<P>, frames: &FrameList) {
     }
 }
 
-/// The list of an anonymous page that a fault has read from a slot. With accessed bits all pages
-/// are active, as in Linux up to 5.8; so they are where swap is in memory, because the second look
-/// at a page on the inactive list costs more than the reads that it avoids. Otherwise a page is
-/// active if fewer pages were evicted since than half of the anonymous ones in memory, as from
-/// Linux 5.9 on, whose active list is that half. Any other page has to be used once more first, so
-/// that pages that are used once do not displace those in use; and so has nearly every page of a
-/// loop that is longer than memory (`swap/loops.rs`).
+/// The list of an anonymous page that a fault has read from a slot. With accessed bits, every page
+/// becomes active, as in Linux up to 5.8. Where swap is in memory, every page becomes active, too,
+/// because the second probe of a page on the inactive list costs more than the reads that it
+/// avoids. Otherwise a page becomes active if the number of pages evicted since its own eviction is
+/// at most half of the anonymous pages in memory, as from Linux 5.9 on, whose active list is that
+/// half. Any other page has to be used once more first, so that pages that are used once do not
+/// displace pages in use. Nearly every page of a loop that is longer than memory has to be used
+/// once more, too (`swap/loops.rs`).
 pub(super) fn list_of_anon<P: Platform>(m: &Machine<P>, slot: Slot) -> List {
     let half = || m.nodes.iter().map(|node| node.lru.len_of(Kind::Anon)).sum::<u32>() / 2;
     if m.platform.recency() == Recency::AccessedBit {

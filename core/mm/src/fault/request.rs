@@ -12,8 +12,8 @@ use crate::swap::{Landing, ReadaheadRequest};
 use highwater_platform::{Platform, Recency};
 use highwater_units::{RUN_PAGES_MAX, SpaceId, Vpn};
 
-/// Most pages of a request: 1 MiB, with as much in flight when the stream requests more. One
-/// stream then keeps a disk as busy as 64 transfers do; with half of it, three quarters as busy.
+/// Most pages of a request: 1 MiB, with as much in flight when the stream requests more. One stream
+/// then keeps a disk as busy as 64 transfers do; with half that size, three quarters as busy.
 const STRETCH_MAX: u64 = 256;
 
 /// Whether swapped pages are read ahead.
@@ -40,7 +40,7 @@ pub(super) fn continue_stream<P: Platform>(
 pub(super) fn continue_from_marker<P: Platform>(m: &Machine<P>, space: SpaceId, fault: Fault) {
     let stretch = stretch(m);
     if m.platform.recency() == Recency::Unmapping {
-        // Uses of mapped pages cannot be seen here; the stream's continuation can.
+        // Uses of mapped pages cannot be observed here, but the stream's continuation can.
         let space = m.space(space);
         let end = space.pages().min(fault.vpn.0 + stretch);
         let pages = (fault.vpn.0 + 1..end).map(|vpn| space.entry(Vpn(vpn)));

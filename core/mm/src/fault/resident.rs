@@ -13,8 +13,8 @@ use crate::stats::Counter;
 use highwater_platform::{Platform, Protection, Recency, Stop};
 use highwater_units::{Direction, FrameList, Order, Pfn, RUN_PAGES_MAX, Vpn};
 
-/// Maps a page that was unmapped to see whether it is used, or was read ahead, and like pages after
-/// it.
+/// Maps a page that was read ahead, or was unmapped to see whether it is used, together with such
+/// pages after it.
 pub(super) fn remap<P: Platform>(
     m: &Machine<P>,
     mut held: Held<'_, P>,
@@ -119,10 +119,11 @@ pub(super) fn allow_write<P: Platform>(
     Served::Minor
 }
 
-/// A store faulted on a page that its entry calls writable: the page may have been mapped while the
-/// block around it was unmapped, and protected with it. The entry is held: a page that is being
-/// copied out must not become writable. A pinned page is not copied out, and its pin may be that of
-/// the thread that stores. Without this the store would fault forever.
+/// Handles a store that faulted on a page whose entry says writable: the page may have been mapped
+/// while the block around it was unmapped, and was write-protected with the block. Without this
+/// function the store would fault forever. The entry is held, because a page that is being copied
+/// out must not become writable. A pinned page is accepted: it is not copied out, and its pin may
+/// be that of the thread that stores.
 pub(super) fn allow_write_again<P: Platform>(m: &Machine<P>, space: &Space<P>, vpn: Vpn) {
     if m.platform.recency() == Recency::AccessedBit || space.order() > Order(0) {
         return;
@@ -136,7 +137,7 @@ pub(super) fn allow_write_again<P: Platform>(m: &Machine<P>, space: &Space<P>, v
     alloc::pay_debts(m);
 }
 
-/// Whether the entry of a vanished page is right now.
+/// Whether the entry of a vanished page is now correct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forgotten {
     Yes,
@@ -144,9 +145,9 @@ pub(super) enum Forgotten {
     Refused,
 }
 
-/// Updates the entry of a page that is mapped by its entry but not there. If the program dropped
-/// the page by a call that the manager did not see, the page becomes absent. If the platform still
-/// has it in its frame, the page becomes unmapped, and the fault maps it again.
+/// Updates the entry of a page that is missing although its entry says mapped. If the program
+/// dropped the page by a call that the manager did not see, the page becomes absent. If the
+/// platform still has it in its frame, the page becomes unmapped, and the fault maps it again.
 pub(super) fn forget_vanished<P: Platform>(
     m: &Machine<P>,
     space: &Space<P>,

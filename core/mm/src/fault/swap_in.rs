@@ -52,7 +52,7 @@ pub(super) fn fetch<P: Platform>(
         pointers::from_stream(m, space, (fault.vpn, frames[wanted]), window);
     }
     let slots = slots_of(&held);
-    // Before the slot may be freed, and taken for another page.
+    // Read before the slot may be freed and reused for another page.
     let list = list_of_anon(m, slot);
     let access = access_to_expect(m, &mut held, access);
     let protection = keep_or_free_slots(m, &slots[..frames.len()], &frames, access);
@@ -61,9 +61,10 @@ pub(super) fn fetch<P: Platform>(
     Ok(served)
 }
 
-/// The access for which a page is mapped: a store, if the page was stored to before when it was
-/// read in. Its slot is then freed at once, and the store does not fault. Should there be no store,
-/// the page is written in vain, as one of many: not worth it for all pages of a window.
+/// The access for which a page is mapped: for a load, a store if one is expected
+/// ([`crate::space::Entry::use_expected_write`]). The slot is then freed at once, and the expected
+/// store does not fault. If no store follows, the page is written in vain, so a window of several
+/// pages is mapped for the load only.
 fn access_to_expect<P: Platform>(m: &Machine<P>, held: &mut Held<'_, P>, access: Access) -> Access {
     if m.platform.recency() == Recency::AccessedBit {
         return access;

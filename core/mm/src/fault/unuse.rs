@@ -1,8 +1,8 @@
-//! Takes a page off a swap device, whose slots others are not to use any more (unuse_pte).
+//! Takes a page off a swap device whose slots are no longer to be used (unuse_pte).
 //!
 //! ```text
 //! page: in a slot            read, with the next pages in slots of the device: in memory, dirty
-//!       in the swap cache    its write is waited for; in memory, dirty
+//!       in the swap cache    waits for its write; in memory, dirty
 //!       clean, with a slot   dirty, without
 //! ```
 //! Pages that were read stay unmapped, on the inactive list: reclaim writes them to other devices
@@ -20,8 +20,8 @@ use crate::write_completion::settled;
 use highwater_platform::Platform;
 use highwater_units::{Direction, Order, Pfn, Vpn};
 
-/// Takes a page off the devices that `leaves` accepts, and those after it that are read with it.
-/// Waits while its entry is locked. Returns how many pages were moved.
+/// Takes a page off the devices that `leaves` accepts, and the pages after it that are read with
+/// it. Waits while its entry is locked. Returns how many pages were moved.
 ///
 /// # Errors
 /// Memory and swap are full, or the page cannot be read. It keeps its slot.
@@ -52,7 +52,7 @@ pub fn unuse<P: Platform>(
     }
 }
 
-/// Frees the slot of a clean page, which is dirty then.
+/// Frees the slot of a clean page, which becomes dirty.
 fn drop_copy<P: Platform>(m: &Machine<P>, held: Held<'_, P>, pfn: Pfn) {
     m.forget_slot(pfn);
     if held.entries()[0].is_mapped() {

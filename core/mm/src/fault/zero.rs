@@ -1,7 +1,7 @@
 //! Zeroed pages: at the first touch, and populated before it.
 //!
 //! [`populate`] works as MAP_POPULATE does, but only while memory is plentiful: pages that may
-//! never be used must not displace pages that are. It takes frames above the high watermark only,
+//! never be used must not displace pages in use. It takes frames above the high watermark only,
 //! neither reclaims nor wakes kswapd, and skips pages that are not absent or that are locked.
 
 use super::access::{Served, Window};

@@ -23,7 +23,7 @@ use highwater_platform::{Atomic, Platform};
 use highwater_units::{Order, Pfn, Slot, SpaceId, Vpn};
 use std::sync::atomic::Ordering::*;
 
-/// Whose page a frame holds.
+/// The owner of a frame: the page that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// The space.
@@ -110,12 +110,12 @@ impl<P: Platform> Frames<P> {
         self.slot_word(pfn).load(Acquire).checked_sub(1).map(Slot::from_bits)
     }
 
-    /// Sets that slot.
+    /// Sets the slot with the frame's contents.
     pub fn set_slot(&self, pfn: Pfn, slot: Option<Slot>) {
         self.slot_word(pfn).store(slot.map_or(0, |slot| slot.to_bits() + 1), Release);
     }
 
-    /// Clears that slot and returns it.
+    /// Clears the slot with the frame's contents, and returns it.
     pub fn take_slot(&self, pfn: Pfn) -> Option<Slot> {
         self.slot_word(pfn).swap(0, AcqRel).checked_sub(1).map(Slot::from_bits)
     }

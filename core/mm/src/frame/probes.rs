@@ -5,8 +5,8 @@
 //! probe found the page used:   1st   2nd   3rd   4th and later
 //! then spared for              1     3     7     15 rounds of the active list
 //! ```
-//! So pages that are in use all the time cost few faults, and stay when a page that was used once
-//! goes. A page that was found unused is evicted, and starts anew.
+//! So pages that are in use all the time cost few faults, and stay when a page that was used only
+//! once is evicted. A page that was found unused is evicted, and its history starts anew.
 
 /// Most probes in a row that are counted.
 const USED_MAX: u8 = 4;

@@ -11,8 +11,8 @@
 //! ```
 //! The entries are held throughout, so no thread reaches a page or its frame meanwhile. An old
 //! frame that a thread has isolated becomes an orphan, as after a discard. Nothing is freed before
-//! all copies are made, so a failed collapse changes nothing. Locking: entries, only tried; device
-//! reads are waited for under them, as in a fault.
+//! all copies are made, so a failed collapse changes nothing. Locking: entries, which are only
+//! tried. The thread holds them while it waits for device reads, as in a fault.
 
 use super::scan::{Limits, Survey, Verdict, judge};
 use crate::alloc;
@@ -36,7 +36,7 @@ const TRIES: u32 = 8;
 pub(super) enum Collapsed {
     /// The block is a large page.
     Done,
-    /// No 512 adjacent frames above the low watermark.
+    /// No block of 512 adjacent frames is free above the low watermark.
     NoBlock,
     /// A page is in use, changed since the scan, or cannot be read now.
     Changed,
@@ -125,8 +125,8 @@ fn gather<'a, P: Platform>(
     Some(held)
 }
 
-/// The frame with each page's contents: its old frame, or the one in the block that they are read
-/// to.
+/// The frame with each page's contents: its old frame, or the frame in the block that a swapped
+/// page is read into.
 fn contents<P: Platform>(held: &HeldBlock<'_, P>, head: Pfn) -> [Pfn; LARGE_PAGES] {
     let mut from = block_frames(head);
     for (index, entry) in held.entries().enumerate() {

@@ -30,7 +30,7 @@ use highwater_platform::{FrameRange, Guard, Lock, Platform};
 use highwater_units::{BATCH_PAGES_MAX, CpuId, FrameBatch, Pfn, RUN_PAGES_MAX};
 use shards::{Contended, Shards, shards_for};
 
-/// Pages in a CPU's batch that start its way to the lists (folio_batch).
+/// With this many pages, a CPU's batch goes to the lists (folio_batch).
 const CPU_BATCH: usize = 15;
 
 /// A batch of up to this many pages has room for one more run: pages of contended shards stay in
@@ -200,7 +200,7 @@ impl<P: Platform> Lru<P> {
                 Place::ActiveAnon => self.unlink(frames, pfn, List::ActiveAnon),
                 Place::InactiveFile => self.unlink(frames, pfn, List::InactiveFile),
                 Place::ActiveFile => self.unlink(frames, pfn, List::ActiveFile),
-                // A tail only while its large page is being evicted.
+                // A frame is a tail here only while its large page is being evicted.
                 Place::Batch | Place::Isolated | Place::Tail => {
                     frames.place(pfn).change(place, Place::Orphan).map(|()| Removal::Abandoned)
                 }

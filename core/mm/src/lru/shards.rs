@@ -8,8 +8,8 @@
 //! ```
 //! With one shard this is the kernel's lruvec. With several, pages are ordered by age within their
 //! shard only; frames spread evenly over shards, so the oldest pages of each are about equally old.
-//! The frames of a CPU's batch come from one or two blocks of the buddy allocator, and need as many
-//! locks.
+//! The frames of a CPU's batch come from one or two blocks of the buddy allocator, so they need one
+//! or two locks.
 //! Conservation: `published` of all shards add up to `total`; `len` is the length of a shard's
 //! list. A shard publishes at once that a list becomes empty or gets its first page, so `total` is
 //! 0 exactly if the list has no page, and reclaim, which decides by totals, finds the last one.
@@ -26,14 +26,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Adjacent frames in one shard: about a CPU's batch from the zone.
 const BLOCK: u32 = 64;
-/// CPUs of a node from which on there is a shard for each CPU.
+/// A node with this many CPUs or more has a shard for each CPU.
 const CPUS_MANY: usize = 8;
-/// Frames that a shard has at least.
+/// The least number of frames of a shard.
 const FRAMES_MIN: u32 = 2048;
 /// Pages by which a shard's list may differ from what it published.
 const UNPUBLISHED_MAX: u32 = 64;
 
-/// The number of shards for a node of so many CPUs and frames.
+/// The number of shards for a node of this many CPUs and frames.
 pub(super) fn shards_for(cpus: usize, frames: u32) -> usize {
     let shards = if cpus < CPUS_MANY { 1 } else { cpus };
     shards.min((frames / FRAMES_MIN) as usize).clamp(1, LRU_SHARDS_MAX as usize)
@@ -44,7 +44,7 @@ pub(super) struct Lists {
     lists: IndexLists,
     /// The value of `len`.
     shown: [u32; 4],
-    /// Its part of `total`.
+    /// The shard's part of `total`.
     published: [u32; 4],
 }
 

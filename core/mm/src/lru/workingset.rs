@@ -23,7 +23,7 @@ pub struct Workingset<P: Platform> {
     cost: [P::Atomic<u64>; 2],
     /// Refaults of files' pages that should have stayed.
     refaults: P::Atomic<u64>,
-    /// Those that reclaim has acted on.
+    /// The refaults that reclaim has acted on.
     acknowledged: P::Atomic<u64>,
     /// Sum of the anonymous pages' shares of batches so far; wraps around.
     turn: P::Atomic<u32>,
@@ -53,19 +53,19 @@ impl<P: Platform> Workingset<P> {
         shadow.distance(self.age.load(Relaxed))
     }
 
-    /// A file's page was read again that should have stayed.
+    /// Notes that a file's page that should have stayed was read again.
     pub fn refault(&self) {
         self.refaults.fetch_add(1, Relaxed);
         self.age_by(1);
     }
 
-    /// Whether pages were read again that should have stayed, since
+    /// Whether pages that should have stayed were read again since
     /// [`Workingset::acknowledge_refaults`].
     pub fn has_refaults(&self) -> bool {
         self.refaults.load(Relaxed) != self.acknowledged.load(Relaxed)
     }
 
-    /// Reclaim has acted on the refaults so far.
+    /// Notes that reclaim has acted on the refaults so far.
     pub fn acknowledge_refaults(&self) {
         let refaults = self.refaults.load(Relaxed);
         if self.acknowledged.load(Relaxed) != refaults {

@@ -1,4 +1,5 @@
-//! Which threads evict a node's pages, and what that is decided from. `reclaim/evictor.rs` decides.
+//! Which threads evict a node's pages, and the inputs of that decision. `reclaim/evictor.rs`
+//! decides.
 
 use highwater_platform::{Atomic, Platform};
 use std::sync::atomic::AtomicU64;

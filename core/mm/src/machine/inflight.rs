@@ -7,7 +7,7 @@
 //! ```
 //! Conservation: `pages` counts the pages of all batches in the buckets.
 //! Locking: a bucket's lock is taken alone, under entries at most. A fault that finds an entry
-//! locked registers as a waiter before it looks into the bucket; `put` wakes the waiters under the
+//! locked registers as a waiter before it searches the bucket; `put` wakes the waiters under the
 //! bucket's lock. So no fault sleeps for a batch that is in a bucket.
 
 use super::read_batch::ReadBatch;
@@ -39,7 +39,7 @@ enum State {
     Asleep = 2,
 }
 
-/// All batches in flight that no thread has.
+/// All batches in flight that no thread owns.
 pub struct InflightReadahead<P: Platform> {
     buckets: Vec<P::Lock<Bucket<P>>>,
     pages: P::Atomic<u32>,

@@ -101,8 +101,8 @@ impl<P: Platform> ReadBatch<P> {
         self.reading.as_ref().is_some_and(|reading| reading.is_over(platform))
     }
 
-    /// Waits for the device; calls `finish` with each run and the number of its first pages that
-    /// were read. The batch is then empty.
+    /// Waits for the device; calls `finish` with each run and the number of pages, from its first
+    /// on, that were read. The batch is then empty.
     pub fn complete(
         &mut self,
         swap: &Swap<P>,
@@ -124,7 +124,7 @@ impl<P: Platform> ReadBatch<P> {
     }
 }
 
-/// What [`super::InflightReadahead`] needs of a batch that no thread has.
+/// Methods for [`super::InflightReadahead`], whose batches no thread owns.
 #[cfg(feature = "history")]
 impl<P: Platform> ReadBatch<P> {
     /// The number of pages.

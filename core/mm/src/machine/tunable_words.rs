@@ -1,7 +1,7 @@
 //! The settings that may change while the manager runs.
 //!
 //! Locking: none. The words are not the platform's atomics, because they hardly ever change. A
-//! reader beside a change may see a part of it.
+//! reader during a change may see some new and some old values.
 
 use crate::config::Tunables;
 use std::sync::atomic::AtomicU32;
@@ -24,7 +24,7 @@ impl TunableWords {
         }
     }
 
-    /// Changes all.
+    /// Changes all settings.
     pub fn set(&self, tunables: Tunables) {
         let Tunables { swappiness, window_max, file_readahead } = tunables;
         self.swappiness.store(swappiness, Relaxed);
@@ -32,7 +32,7 @@ impl TunableWords {
         self.file_readahead.store(file_readahead as u32, Relaxed);
     }
 
-    /// Returns all.
+    /// Returns all settings.
     pub fn get(&self) -> Tunables {
         Tunables {
             swappiness: self.swappiness(),

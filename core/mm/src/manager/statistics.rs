@@ -1,5 +1,5 @@
 //! Statistics of a manager. Values are sums over CPUs, read one after the other while the CPUs go
-//! on counting, so they are not of one instant. Locking: none.
+//! on counting, so they do not show a single instant. Locking: none.
 
 use super::Manager;
 use crate::alloc;
@@ -17,8 +17,8 @@ impl<P: Platform> Manager<P> {
         self.machine.capacity_left()
     }
 
-    /// Returns whether memory and swap can hold `pages` more, for a front end that refuses what
-    /// they cannot; counts a refusal.
+    /// Returns whether memory and swap can hold `pages` more, for a front end that refuses larger
+    /// requests; counts a refusal.
     pub fn can_commit(&self, pages: u64) -> bool {
         let can = pages <= self.capacity_left();
         self.count(Counter::CommitRefused, u64::from(!can));
@@ -41,7 +41,8 @@ impl<P: Platform> Manager<P> {
         alloc::deflate(&self.machine, frames)
     }
 
-    /// Returns the free frames above the high watermark: those that kswapd would not miss.
+    /// Returns the free frames above the high watermark, which kswapd need not replace if they are
+    /// taken.
     pub fn spare(&self) -> u32 {
         let of = |zone: &Zone<P>| zone.free_frames().saturating_sub(zone.marks().high);
         self.machine.nodes.iter().map(|node| of(&node.zone)).sum()

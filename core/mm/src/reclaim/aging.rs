@@ -51,8 +51,8 @@ fn follow_loop<P: Platform>(m: &Machine<P>, node: &Node<P>) {
     }
 }
 
-/// Decides whether a kind's active pages are to be aged. Files' pages also are after refaults of
-/// pages that should have stayed: the active pages may no longer be the used ones.
+/// Decides whether a kind's active pages are to be aged. Files' pages are also aged after refaults
+/// of pages that should have stayed: the active pages may no longer be the used ones.
 pub(super) fn aging<P: Platform>(node: &Node<P>, kind: Kind, probing: Probing) -> Aging {
     let stale = kind == Kind::File && node.lru.workingset().has_refaults();
     if stale || inactive_is_low(&node.lru, kind, probing) { Aging::Due } else { Aging::NotDue }

@@ -12,7 +12,7 @@ use crate::machine::{Machine, Node};
 use highwater_platform::Platform;
 use highwater_units::BATCH_PAGES_MAX;
 
-/// The unit of shares: one batch in so many parts.
+/// The unit of shares: a whole batch has this many parts.
 const WHOLE: u64 = 1 << 10;
 
 /// The figures that decide, read at one time. Arrays are by [`Kind`].
@@ -43,7 +43,7 @@ enum Slots {
 impl Figures {
     pub(super) fn of<P: Platform>(m: &Machine<P>, node: &Node<P>) -> Figures {
         let pages = Kind::ALL.map(|kind| node.lru.len_of(kind));
-        // Then neither slots nor costs are looked at.
+        // With one kind, neither slots nor costs matter.
         let one_kind = pages.contains(&0);
         Figures {
             pages,
@@ -144,7 +144,7 @@ impl Plan {
         }
     }
 
-    /// No page of a kind can be isolated: its batches are over.
+    /// Ends the batches of a kind, of which no page can be isolated.
     pub(super) fn exhaust(&mut self, kind: Kind) {
         self.shares[kind as usize] = 0;
     }

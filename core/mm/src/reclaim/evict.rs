@@ -46,16 +46,16 @@ struct Sorted<'a, P: Platform> {
 pub(super) struct Evicted {
     /// Frames freed.
     pub(super) freed: u32,
-    /// Pages written, or tried.
+    /// Pages written, or whose write failed.
     pub(super) written: u32,
-    /// Of these, pages still in flight, whose frames will be freed.
+    /// Pages among `written` that are still in flight, whose frames will be freed.
     pub(super) in_flight: u32,
     /// Pages that were only unmapped, to see whether they are used.
     pub(super) probed: u32,
 }
 
-/// Evicts what it can of `batch`, isolated from `node`'s inactive list of `kind`. Writes to slots
-/// are waited for, or left in the reclaimer's queue.
+/// Evicts as many pages of `batch` as it can, isolated from `node`'s inactive list of `kind`.
+/// Writes to slots are waited for, or left in the reclaimer's queue.
 pub(super) fn evict<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
@@ -252,7 +252,7 @@ fn take_slots<P: Platform>(
         if m.swap.accepts_runs(slot.device) {
             transfers.join(slot, pages);
         } else {
-            // It may refuse a longer run than was allowed.
+            // Not joined with other pages: the device may refuse a longer run than was allowed.
             transfers.push(slot, pages);
         }
         at = first + taken;

@@ -5,9 +5,9 @@
 //!   Kswapd       wakes kswapd, takes frames above min
 //!   Allocators   frees a batch itself; kswapd sleeps
 //! ```
-//! kswapd evicts on a CPU that would idle. Where none does, it takes CPU time from the threads that
-//! allocate, and evicts pages that its own caches lack. Where evicting a page waits for a device,
-//! kswapd waits instead of the thread that allocates.
+//! kswapd evicts on a CPU that would otherwise idle. Where no CPU idles, kswapd takes CPU time from
+//! the threads that allocate, and evicts pages that are not in the caches of its CPU. Where
+//! evicting a page waits for a device, kswapd waits instead of the thread that allocates.
 //!
 //! Locking: none. One thread wins a period by the compare-and-swap of `due`.
 
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Time between two decisions: real systems count idle time in ticks of 10 ms.
 const PERIOD: Nanos = Nanos(100_000_000);
-/// A sample over more periods than this covers other work than the present.
+/// A sample over more periods than this covers earlier work, not the present.
 const PERIODS_MAX: u64 = 3;
 
 /// The threads that evict a node's pages.
@@ -52,7 +52,7 @@ fn decide(now: Evictor, length: Nanos, idle: Nanos) -> Evictor {
     }
 }
 
-/// The threads that evict a node's pages now. Costs a look at the clock, and every 100 ms one at
+/// The threads that evict a node's pages now. Costs a read of the clock, and every 100 ms a read of
 /// the idle time.
 pub fn evictor<P: Platform>(m: &Machine<P>, node: &Node<P>) -> Evictor {
     if !m.config.kswapd_yields() || !m.swap.is_in_memory() {

@@ -18,9 +18,10 @@ pub(super) enum Fate {
 }
 
 /// Decides. `recency` says what the entry of a used page looks like: where pages are probed by
-/// unmapping them, it is mapped again. A file's page, and an anonymous one that was read from swap,
-/// may come to the inactive list without a probe; with an accessed bit, the second use of a file's
-/// page activates it. `has_copy`: its slot or file has the bytes that it had when it was clean.
+/// unmapping them, the entry is mapped again. A file's page, and an anonymous one that was read
+/// from swap, may come to the inactive list without a probe; with an accessed bit, the second use
+/// of a file's page activates it. `has_copy`: its slot or file has the bytes that it had when it
+/// was clean.
 pub(super) fn decide(kind: Kind, entry: Entry, has_copy: bool, recency: Recency) -> Fate {
     let (used, probed) = match (recency, kind) {
         (Recency::AccessedBit, Kind::Anon) => (entry.is_accessed(), true),

@@ -53,7 +53,7 @@ const WRITTEN_MAX: u32 = 128;
 pub(super) struct Evicted {
     /// Frames freed.
     pub(super) freed: u32,
-    /// Frames written, or tried.
+    /// Frames written, or whose write failed.
     pub(super) written: u32,
 }
 

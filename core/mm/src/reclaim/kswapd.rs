@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const FAILURES_MAX: u32 = 16;
 
 /// Wakes a node's kswapd threads: an allocation found the node below its low watermark, or a thread
-/// is to end. This is the only place that does.
+/// is to end. No other function wakes them.
 pub fn wake_kswapd<P: Platform>(node: &Node<P>) {
     node.kswapd_wait.notify_all();
 }

@@ -43,7 +43,7 @@ struct Worker<P: Platform> {
     slept: Nanos,
 }
 
-/// The threads of a node, and what their number is decided from.
+/// The threads of a node, and the state from which their number is decided.
 struct Members<P: Platform> {
     mode: Mode,
     workers: Vec<Worker<P>>,

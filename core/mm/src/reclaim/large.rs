@@ -9,8 +9,8 @@
 //!                                                \--> no free cluster: split, small pages next
 //!                                                 \-> one cluster, one write --> 512 frames free
 //! ```
-//! The use of single pages is known where accesses pass through the entries, and where a fault of
-//! its own mapped each page. A block that one fault mapped whole counts as used whole.
+//! The use of single pages is known where accesses pass through the entries, and where each page
+//! was mapped by a fault of its own. A block that one fault mapped whole counts as used whole.
 //! A fault on a page of a block during its write claims that frame from the swap cache; the page is
 //! small from then on.
 
@@ -27,8 +27,8 @@ use crate::write_completion::{Outcome, complete_cached, restore_cached};
 use highwater_platform::{Io, Platform, Recency};
 use highwater_units::{FrameBatch, LARGE_PAGES, Order, Pfn, Slot};
 
-/// Divides a batch: small pages, and the first frames of large ones. Without their locks this is a
-/// hint.
+/// Divides a batch: small pages, and the first frames of large ones. The result is a hint, since
+/// the entries are not locked.
 pub(super) fn split_batch<P: Platform>(
     m: &Machine<P>,
     batch: FrameBatch,
@@ -198,7 +198,7 @@ fn used<P: Platform>(block: &Block<'_, P>, recency: Recency) -> [bool; LARGE_PAG
 enum Warmth {
     /// At least half of its pages: it stays whole.
     Hot,
-    /// Some pages: these stay, as small ones.
+    /// Some pages: the used pages stay, as small ones.
     Mixed,
     /// None.
     Cold,
@@ -206,7 +206,7 @@ enum Warmth {
 
 /// Decides by the number of pages in use. The kernel keeps a whole block for one used page; here
 /// the unused ones would take a notable part of the budget. khugepaged's threshold is higher, so it
-/// does not collapse at once what was split here.
+/// does not at once collapse a block that was split here.
 fn warmth(used: usize) -> Warmth {
     match used {
         0 => Warmth::Cold,

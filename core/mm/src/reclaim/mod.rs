@@ -1,4 +1,4 @@
-//! Reclaim: frees frames by evicting the pages that were not used for longest, 32 at a time.
+//! Reclaim: frees frames by evicting the least recently used pages, 32 at a time.
 //!
 //! ```text
 //! shrink      which pages go next: a kind, then the oldest of its inactive list

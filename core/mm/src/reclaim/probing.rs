@@ -11,10 +11,10 @@ pub(super) enum Probing {
     AccessedBits,
     /// By unmapping whole blocks: a used page costs a fault.
     Blocks,
-    /// By unmapping pages, but those seldom that were used each time. Where faults follow each
-    /// other fast, as from swap in memory, a page passes the inactive list before it is used again,
-    /// so one probe cannot tell pages in use from others. Only where no files' pages compete, which
-    /// would go instead.
+    /// By unmapping pages, but seldom those that each probe so far found used. Where faults follow
+    /// each other fast, as with swap in memory, a page reaches the end of the inactive list before
+    /// it is used again, so one probe cannot tell pages in use from others. Chosen only where no
+    /// pages of files compete: these would be evicted instead.
     Sparing,
 }
 

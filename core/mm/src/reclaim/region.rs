@@ -1,4 +1,5 @@
-//! Ageing where pages are probed by unmapping them: the pages around the oldest one go together.
+//! Ageing where pages are probed by unmapping them: the oldest page is unmapped together with the
+//! pages around it.
 //!
 //! ```text
 //! oldest active page -> its block of 2 MiB: entries locked, frames isolated
@@ -9,7 +10,7 @@
 //! the active list by block, not one by one in the order of their faults. A block is unmapped as
 //! often as its oldest page would be. Pages of the inactive list that were used again stay mapped.
 //!
-//! Locking: entries are only tried; then the locks of the LRU.
+//! Locking: entries, which are only tried; then the locks of the LRU.
 
 use super::large::{self, Probe};
 use super::probing::Probing;
@@ -26,20 +27,20 @@ use highwater_units::{BATCH_PAGES_MAX, FrameBatch, LARGE_PAGES, Order, Pfn, Spac
 /// Pages that make a batch worth its flush.
 const PAGES_MIN: usize = 64;
 
-/// Inactive pages for which a batch of their own is worth its flush. Fewer go round the list once
-/// more as they are, if others of the scanned pages can go; or, with swap in memory, wait for their
-/// block on the active list.
+/// The least number of inactive pages that are worth a flush of their own. Fewer pages go round the
+/// list once more, still mapped, if others of the scanned pages can be evicted. With swap in
+/// memory, they go to the active list instead, until their block is unmapped.
 const INACTIVE_MIN: usize = PAGES_MIN / 4;
 
 const _: () = assert!(2 * INACTIVE_MIN <= BATCH_PAGES_MAX, "others can go");
 
-/// Blocks that a batch takes pages from at most.
+/// The most blocks that a batch takes pages from.
 const BLOCKS_MAX: usize = 16;
 
-/// Pages that a batch passes over at most, because they were in use at each probe so far.
+/// The most pages that a batch skips because they were in use at each probe so far.
 const SPARED_MAX: usize = 8 * UNMAP_PAGES_MAX;
 
-/// Part of memory that a batch takes at most: a small budget needs its pages.
+/// The largest part of memory that a batch takes: a small budget needs its pages.
 const PART_MAX: usize = 64;
 
 /// A batch: locked entries, and as many isolated pages.
@@ -73,8 +74,8 @@ pub(super) fn age<P: Platform>(m: &Machine<P>, node: &Node<P>, kind: Kind, probi
     unmap(m, node, kind, List::inactive(kind), batch);
 }
 
-/// Unmaps the oldest anonymous active page that can be, and others of its block, and leaves them
-/// active; `None` if none of the oldest can be.
+/// Unmaps the oldest anonymous active page that can be unmapped, and others of its block, and
+/// leaves them active; `None` if none of the oldest pages can be unmapped.
 pub(super) fn sample<P: Platform>(m: &Machine<P>, node: &Node<P>) -> Option<Sample> {
     let mut batch = Batch::up_to((m.present() / PART_MAX).clamp(1, UNMAP_PAGES_MAX));
     for _ in 0..BLOCKS_MAX {
@@ -111,8 +112,9 @@ pub(super) fn judge<P: Platform>(m: &Machine<P>, sample: &Sample) -> (usize, usi
     })
 }
 
-/// Isolates the oldest active page that is due for a probe. Up to `spared` pages that are not go
-/// round the list once more; after that the oldest page is due, so that reclaim goes on.
+/// Isolates the oldest active page that is due for a probe. Up to `spared` pages that are not due
+/// go round the list once more; after that the oldest page counts as due, so that reclaim makes
+/// progress.
 fn oldest_to_probe<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,
@@ -207,9 +209,9 @@ fn gather<'a, P: Platform>(
     Gathered::Batched
 }
 
-/// Unmaps isolated inactive pages that are mapped and were not probed since they were read, with
-/// such neighbours of theirs, and sends them once more round the inactive list of anonymous pages.
-/// `scanned`: the pages among which they were found.
+/// Unmaps isolated inactive pages that are mapped and were not probed since they were read,
+/// together with such neighbours, and sends them all round the inactive list of anonymous pages
+/// once more. `scanned`: the pages among which they were found.
 pub(super) fn probe_inactive<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,

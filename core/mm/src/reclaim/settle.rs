@@ -1,17 +1,17 @@
-//! Gives up frames for memory that the platform takes besides, in swap devices, so that both stay
-//! within a limit on all memory.
+//! Gives up frames for other memory that the platform takes, in swap devices, so that frames and
+//! devices together stay within one limit.
 //!
 //! Locking: none of its own.
 
 use crate::machine::Machine;
 use highwater_platform::Platform;
 
-/// No smaller debts are settled.
+/// Smaller debts are not settled.
 const SETTLE_MIN: u32 = 16;
 
-/// Takes frames out of use for memory that the platform has taken besides, down to half the min
-/// watermark: allocations are not to use them first. Returns how many. Reclaim calls it for each
-/// batch, so it drains no list and wakes nobody.
+/// Takes frames out of use for other memory that the platform has taken, down to half the min
+/// watermark, before allocations can use them. Returns how many. Reclaim calls it for each batch,
+/// so it drains no list and wakes nobody.
 pub fn settle<P: Platform>(m: &Machine<P>) -> u32 {
     let owed = m.platform.owed();
     if owed < SETTLE_MIN {

@@ -86,8 +86,9 @@ fn next_batch<P: Platform>(
     None
 }
 
-/// Evicts what it can of a batch, and counts; returns how many frames it freed, including those of
-/// writes in flight, without those that the batch's own contents take on a device in memory.
+/// Evicts as many pages of a batch as it can, and updates counters. Returns how many frames it
+/// freed: with those of writes in flight, less those that the batch's own contents take on a device
+/// in memory.
 fn evict_batch<P: Platform>(
     m: &Machine<P>,
     node: &Node<P>,

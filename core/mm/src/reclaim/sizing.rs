@@ -152,7 +152,7 @@ pub(super) fn decide(threads: usize, streaks: &Streaks) -> Sizing {
 }
 
 impl Streak {
-    /// Threads that are missing and for which CPUs idle.
+    /// Threads that are missing and for which there are idle CPUs.
     fn growth(&self, threads: usize) -> usize {
         let missing = (self.wanted.div_ceil(1000) as usize).saturating_sub(threads).max(1);
         let idle = self.idle.0 * 1000 / self.length.0.max(1);

@@ -6,10 +6,10 @@
 //! throttle_direct_reclaim  all nodes together have less than half of min free: waits 100 ms, or
 //!                          until kswapd has freed that much or has given up
 //! ```
-//! kswapd never waits here. A thread that does may hold entries, so every wait is bounded. Two
-//! departures from the kernel: two batches may always be isolated, for budgets of some hundred
-//! frames; and the wait for kswapd is a tenth of the kernel's second, because other threads may
-//! wait for those entries.
+//! kswapd never waits here. A thread that waits here may hold entries, so every wait is bounded.
+//! Two departures from the kernel: two batches may always be isolated, for budgets of some hundred
+//! frames; and the wait for kswapd lasts a tenth of the kernel's, which is a second, because other
+//! threads may wait for those entries.
 
 use crate::lru::{Kind, List};
 use crate::machine::{Machine, Node};
@@ -81,8 +81,8 @@ impl<P: Platform> Drop for IsolatedPages<'_, P> {
     fn drop(&mut self) {
         let IsolatedPages { node, kind, pages } = *self;
         node.isolated[kind as usize].fetch_sub(pages, SeqCst);
-        // Not only when this was the last page too many: the list may have grown, which wakes
-        // nobody.
+        // Checked not only when these pages made the number too large: the list may have grown,
+        // which wakes no thread.
         if node.isolated_waiters.load(SeqCst) > 0 && isolation_of(node, kind) == Isolation::Allowed
         {
             node.isolated_wait.notify_all();

@@ -18,7 +18,7 @@ const CPUS_PER_BARN: usize = 8;
 const FULL_MIN: usize = 10;
 /// The full sheaves of a cache hold at most this part of memory.
 const MEMORY_SHARE: u64 = 64;
-/// The full sheaves of a cache hold at most so many bytes for each CPU.
+/// The full sheaves of a cache hold at most this many bytes for each CPU.
 const CPU_BYTES_MAX: u64 = 2 << 20;
 
 /// Free objects: slab and index.
@@ -63,7 +63,7 @@ fn homes<P: Platform>(platform: &P) -> Vec<usize> {
 }
 
 impl<P: Platform> Sheaves<P> {
-    /// Empty sheaves, for a cache over a source of so many pages.
+    /// Empty sheaves, for a cache over a source of `pages` pages.
     pub(super) fn new(platform: &P, sizing: Sizing, nodes: usize, pages: u64) -> Sheaves<P> {
         let cpus = platform.cpus();
         let cpu = |_| {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The owner of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// A CPU allocates from it, and has so many objects on its free list.
+    /// A CPU allocates from it, and has this many objects on its free list.
     Cpu(u16),
     /// It is on a CPU's partial list.
     CpuPartial,

@@ -1,5 +1,5 @@
 //! Sizing rules that do not follow from the number of CPUs: Linux 6.5, and the patches of 2023
-//! against contention on list_lock. And what their experiment counts.
+//! against contention on list_lock. Also a count that their experiment needs.
 
 use super::Slabs;
 use super::sizing::{

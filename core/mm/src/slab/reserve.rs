@@ -4,9 +4,9 @@
 //! slabs ── reserve ─────> reserved ── hand_out ──> allocated
 //!       <── return_all ──          <── take_back ──
 //! ```
-//! A reserved object is free to its user and out to its slab, like an object in a sheaf; its mark
-//! has the state. So a double free is detected at once, whichever thread has reserved the object;
-//! if two threads free it within some ns, the second allocation detects it (used.rs).
+//! For its user a reserved object is free, for its slab it is out, like an object in a sheaf; its
+//! mark has the state. So a double free is detected at once, whichever thread has reserved the
+//! object; if two threads free it within some ns, the second allocation detects it (used.rs).
 //! `hand_out` touches the mark only; `hand_out` and `take_back` take no lock. The other two take a
 //! CPU's lock, for many objects at a time.
 
@@ -93,8 +93,8 @@ impl<S: SlabPages> Slabs<S> {
         Ok(())
     }
 
-    /// All reserved objects, while no thread reserves or returns any: after fork, for example,
-    /// those of threads that the child does not have.
+    /// All reserved objects. No thread may reserve or return any meanwhile. After fork, for
+    /// example, these include the objects of threads that the child does not have.
     pub fn at_hand(&self) -> Vec<Place<'_>> {
         let mut found = Vec::new();
         for (id, slab) in self.live_slabs() {

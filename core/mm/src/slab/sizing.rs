@@ -13,20 +13,20 @@
 use crate::config::Config;
 use highwater_units::{Order, PAGE_SIZE};
 
-/// CPUs from which on the rules differ from Linux 6.5.
+/// With this many CPUs or more, the rules differ from Linux 6.5.
 const LARGE_CPUS: usize = 32;
 
-/// CPUs from which on a CPU's partial list is four times as long.
+/// With this many CPUs or more, a CPU's partial list is four times as long.
 const VERY_LARGE_CPUS: usize = 128;
 
-/// What the sizing of all caches has in common.
+/// The common part of the sizing of all caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Objects that a slab should have, at least.
     pub(super) objects_min: u32,
     /// The largest order of a slab of several objects.
     pub(super) order_max: Order,
-    /// What the objects of a CPU's partial slabs are multiplied by.
+    /// The factor for the objects of a CPU's partial slabs.
     pub(super) cpu_partial: usize,
     /// Empty slabs that a node keeps, at least.
     pub(super) node_partial: u32,
@@ -35,7 +35,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules for a system of so many CPUs and memory nodes.
+    /// The rules for a system of this many CPUs and memory nodes.
     pub fn new(config: &Config, cpus: usize, nodes: usize) -> Rules {
         let large = cpus >= LARGE_CPUS;
         let rules = Rules {
@@ -90,7 +90,7 @@ pub struct Sizing {
     pub objects: u16,
     /// Slabs on a CPU's partial list at which it is emptied.
     pub cpu_slabs: usize,
-    /// A node gives an empty slab back if its list has so many slabs.
+    /// A node gives an empty slab back if its list has this many slabs.
     pub min_partial: u32,
     /// Objects of a sheaf.
     pub sheaf: usize,
@@ -149,7 +149,7 @@ fn slab_order(size: u32, rules: Rules) -> Order {
     Order::covering((size as usize).div_ceil(PAGE_SIZE) as u32)
 }
 
-/// The smallest order for so many objects that wastes at most one part in `fraction`.
+/// The smallest order for this many objects that wastes at most one part in `fraction`.
 fn order_for(size: u32, objects: u32, most: Order, fraction: usize) -> Option<Order> {
     let least = Order::covering((size as usize * objects as usize).div_ceil(PAGE_SIZE) as u32);
     let fits = |order: &u8| {

@@ -2,19 +2,20 @@
 //! until one of the two processes writes to them.
 //!
 //! ```text
-//! plan     stretches of pages without swapped ones among them, by a look at the entries
-//! freeze   their entries are locked, and stay so over the fork; every page in memory is mapped
+//! plan     finds stretches of pages without swapped ones among them, by a scan of the entries
+//! freeze   their entries are locked, until after the fork; every page in memory is mapped
 //! thaw     in the parent, after the fork: unlocked as they were
 //! reserve  in the child: the entries are locked again
 //! adopt    while the child runs: each page in memory gets a frame of its budget
 //! unshare  in either, before devices may write to its pages: UFFDIO_MOVE refuses shared ones
 //! ```
-//! A missing page of a stretch is one of zeros, so the child's memory is right at every moment,
-//! even before it is registered. While the entries are locked, no thread makes a page of a stretch
-//! present, takes it out or drops it.
+//! A page that is missing from a stretch reads as zeros, so the child's memory is correct at every
+//! moment, even before it is registered. While the entries are locked, no thread makes a page of a
+//! stretch present, evicts it or drops it.
 //!
-//! Locking: a frozen stretch holds many entries and waits for more, against the rule. The wait is
-//! bounded: then all are unlocked, and the stretches are frozen again, or written to slots.
+//! Locking: freezing holds many entries and waits for more, which is otherwise forbidden. The wait
+//! is bounded: when it ends, all entries are unlocked, and the stretches are frozen again, or
+//! written to slots.
 
 use super::contents::Snapshot;
 use super::save::save;
@@ -30,10 +31,10 @@ use crate::write_completion::settled;
 use highwater_platform::{Platform, Protection, Stop};
 use highwater_units::{FrameList, Nanos, RUN_PAGES_MAX};
 
-/// Most stretches of a fork: each takes the kernel two mappings.
+/// The most stretches of a fork: each costs the kernel two mappings.
 const STRETCHES_MAX: usize = 2048;
 
-/// Absent pages in a row that end a stretch: to lock their entries would cost more than a mapping.
+/// Absent pages in a row that end a stretch: locking their entries would cost more than a mapping.
 const HOLE: u64 = 512;
 
 /// How long a freeze waits for entries that other threads hold.
@@ -107,9 +108,9 @@ fn largest(mut found: Vec<Candidate>) -> Vec<Candidate> {
     found
 }
 
-/// Locks the entries of the stretches, and maps their pages in memory. Pages that left memory since
-/// [`plan`] looked are added to the snapshot as slots, and their stretch is divided. Adds the pages
-/// in memory to the snapshot.
+/// Locks the entries of the stretches, and maps their pages in memory. Pages evicted since the scan
+/// of [`plan`] are added to the snapshot as slots, and their stretch is divided. Adds the pages in
+/// memory to the snapshot.
 pub(super) fn freeze<P: Platform>(
     m: &Machine<P>,
     space: &Space<P>,
@@ -166,7 +167,7 @@ impl Frozen {
     }
 }
 
-/// Whether the contents of all held pages are in the program now.
+/// Whether all held pages with contents are mapped in the program now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Brought {
     All,
@@ -239,8 +240,8 @@ pub fn unshare<P: Platform>(m: &Machine<P>, space: &Space<P>) {
 pub struct Unadopted(Vec<Left>);
 
 /// In the child, whose space is empty: locks the entries of pages that are mapped already. Until
-/// [`adopt`] has given them frames, whatever needs their entries waits; the program's accesses do
-/// not.
+/// [`adopt`] has given them frames, any thread that needs their entries waits; the program's
+/// accesses do not wait.
 pub(super) fn reserve<P: Platform>(space: &Space<P>, resident: &[Range]) -> Unadopted {
     let mut runs = Vec::new();
     for range in resident {

@@ -17,8 +17,8 @@
 //! - LARGE: of a resident page, part of a large page of 512; of a swapped one, swapped out together
 //!   with its neighbours ([`crate::large`]).
 //! - AHEAD: read along with another page, and no use of it was seen yet.
-//! - REFERENCED: of a file's page, used again after ACCESSED was set; where unmapping tells use,
-//!   the page was unmapped for that.
+//! - REFERENCED: of a file's page, used again after ACCESSED was set; where use is detected by
+//!   unmapping, the page was unmapped for that.
 //! - PROBED: of an anonymous page, it was unmapped since it was read, to see whether it is used.
 //!
 //! Writes: writes that are expected, 0 to 3. A store that faults sets it to 3. While it is above 0,
@@ -148,7 +148,7 @@ impl Entry {
         (self.0 & WRITES != 0).then(|| Entry(self.0 - (1 << WRITES_SHIFT)))
     }
 
-    /// With the writes expected in an earlier state of the page.
+    /// This entry with the expected writes of an earlier state of the page.
     pub fn with_writes_of(self, before: Entry) -> Entry {
         Entry(self.0 & !WRITES | before.0 & WRITES)
     }

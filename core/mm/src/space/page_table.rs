@@ -35,7 +35,7 @@ pub enum Access {
     Write,
 }
 
-/// Where the pages of a space are that no frame holds.
+/// Where a space keeps the pages that are in no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// In swap slots; pages that were never written read as zeros.
@@ -111,7 +111,7 @@ impl<P: Platform> Space<P> {
         self.pages
     }
 
-    /// Where the pages are that no frame holds.
+    /// Where the space keeps the pages that are in no frame.
     pub fn backing(&self) -> Backing {
         self.backing
     }
@@ -158,8 +158,8 @@ impl<P: Platform> Space<P> {
         };
     }
 
-    /// The present entry of a page inside the space. Makes no leaf: readahead asks for pages that
-    /// words of the program only seem to name, all over the space.
+    /// The present entry of a page inside the space. Makes no leaf, because readahead asks for
+    /// pages all over the space that words of the program only seem to name.
     pub fn entry(&self, vpn: Vpn) -> Entry {
         self.table.made(vpn).map_or(Entry::ABSENT, |cell| Entry(cell.load(Acquire)))
     }

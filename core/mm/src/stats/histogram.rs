@@ -120,7 +120,7 @@ impl HistogramSnapshot {
         Nanos(self.value_at(share))
     }
 
-    /// [`HistogramSnapshot::quantile`] of values that are no latencies.
+    /// [`HistogramSnapshot::quantile`] of values that are not latencies.
     pub fn value_at(&self, share: f64) -> u64 {
         let rank = (share * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -107,7 +107,7 @@ impl Stats {
         self.shard(cpu).reclaims.record(took);
     }
 
-    /// Records that a page was read, and the pages evicted since it was.
+    /// Records that a page was read, and the number of pages evicted since the page was evicted.
     pub(crate) fn reuse(&self, cpu: CpuId, distance: u64) {
         self.shard(cpu).reuse.record_value(distance);
     }
@@ -153,7 +153,7 @@ impl Stats {
         *self.averages.lock().expect("no panic") = averages;
     }
 
-    /// Whether the last update of the averages is 2 s ago.
+    /// Whether the last update of the averages was at least 2 s ago.
     pub(crate) fn pressure_is_due(&self, now: Nanos) -> bool {
         now.0 >= self.due.load(Relaxed)
     }
@@ -167,7 +167,7 @@ impl Stats {
         }
     }
 
-    /// Pressure of kinds some and full. Averages are those of the last update; totals are present.
+    /// Pressure of kinds some and full. Averages are those of the last update; totals are current.
     pub(crate) fn pressures(&self, reading: &Reading) -> [Pressure; 2] {
         self.averages.lock().expect("no panic").pressures(reading)
     }
@@ -208,7 +208,8 @@ pub struct Snapshot {
     pub major: HistogramSnapshot,
     /// Durations of direct reclaims.
     pub reclaims: HistogramSnapshot,
-    /// Of a sample of the pages read from swap: the pages evicted since the page was.
+    /// For a sample of the pages read from swap: the number of pages evicted since each of them was
+    /// evicted.
     pub reuse: HistogramSnapshot,
 }
 

@@ -2,33 +2,34 @@
 //! times: pages evicted between a page's eviction and its read.
 //!
 //! ```text
-//! if LRU decides       added frames work like a second cache behind the present one: it gets what
-//!                      that evicts. A page stays for the time T in which as many pages come that
-//!                      are not there; the integral of P(reuse time > t) up to T is their number
+//! if LRU decides       added frames work like a second cache behind the present one, which gets
+//!                      the pages that the present one evicts. A page stays for the time T; the
+//!                      number of added frames is the integral of P(reuse time > t) up to T
 //!                      (Hu et al., "Kinetic Modeling of Data Eviction in Cache", 2016)
 //! if chance decides    of M frames each is as likely to be evicted next, so a page that is used
 //!                      every t evictions is resident for M/(M+t) of the time (Gelenbe, "A Unified
 //!                      Approach to the Evaluation of a Class of Replacement Algorithms", 1973)
 //! ```
-//! Reclaim is between the two: it sees uses late. So the larger number counts, up to all pages that
-//! there are. Evicted pages that are neither absent now nor were read have been freed: they only
-//! passed through.
+//! Reclaim lies between the two, because it sees uses late. So the larger number is used, up to the
+//! number of all pages. Evicted pages that were not read and are not absent now have been freed:
+//! they only passed through.
 
 use super::Snapshot;
 use super::counter::Counter;
 use super::histogram::HistogramSnapshot;
 
-/// One slot in so many is sampled. A transfer has fewer pages, so at most one of its slots is.
+/// One slot in this many is sampled. A transfer has fewer pages, so at most one of its slots is
+/// sampled.
 pub const REUSE_SAMPLED: u32 = 64;
 
-/// Of so many frames watermarks keep one free, about.
+/// Watermarks keep about one frame in this many free.
 const KEPT_FREE: u64 = 16;
 /// Samples that an estimate needs.
 const SAMPLES_MIN: u64 = 16;
 
 impl Snapshot {
     /// The frames that would have avoided a share (0 to 1) of the reads from swap; `None` if there
-    /// were too few.
+    /// were too few samples.
     pub fn frames_to_avoid(&self, share: f64) -> Option<u64> {
         if self.reuse.count() < SAMPLES_MIN {
             return None;
@@ -47,8 +48,8 @@ impl Snapshot {
     }
 }
 
-/// Frames to add if the least recently used page is evicted. `returning`: part of the evicted pages
-/// that is read again.
+/// Frames to add if the least recently used page is evicted. `returning`: the part of the evicted
+/// pages that is read again.
 fn by_lru(reuse: &HistogramSnapshot, returning: f64, share: f64) -> f64 {
     let (samples, end) = (reuse.count() as f64, reuse.value_at(share));
     let (mut seen, mut frames) = (0, 0.0);
@@ -60,7 +61,7 @@ fn by_lru(reuse: &HistogramSnapshot, returning: f64, share: f64) -> f64 {
     frames
 }
 
-/// Frames to add to `frames` if any page is as likely to be evicted.
+/// Frames to add to `frames` if every page is equally likely to be evicted.
 fn by_chance(reuse: &HistogramSnapshot, returning: f64, share: f64, frames: f64) -> f64 {
     let samples = reuse.count() as f64;
     let mean = |of: &dyn Fn(f64) -> f64| {
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn pages_in_random_order_need_what_is_missing() {
-        // Each of 5000 pages that are missing is as likely to be next.
+        // Each of the 5000 pages that are missing is equally likely to be next.
         let at = |rank: u64| (-5000.0 * (1.0 - (rank as f64 + 0.5) / 1000.0).ln()) as u64;
         let random = statistics(64 * 1000, (0..1000).map(at));
         let frames = random.frames_to_avoid(0.9).expect("samples");

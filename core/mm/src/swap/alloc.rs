@@ -1,10 +1,10 @@
 //! How a slot is chosen: [`Device::search`].
 //!
-//! A CPU allocates from a cluster of its own, so that its pages get adjacent slots and CPUs stay
-//! apart. When that cluster has no free slot after the last one taken, the CPU looks
+//! A CPU allocates from a cluster of its own, so that its pages get adjacent slots and CPUs do not
+//! share clusters. When that cluster has no free slot after the last one taken, the CPU looks
 //! 1. on two lists for a cluster that becomes its own. On a device with a queue: free clusters,
-//!    then sparse ones, because long runs pay; but sparse ones first once the clusters that were
-//!    ever used have twice the slots of its pages, because each of them takes room in a sparse
+//!    then sparse ones, because long runs pay off; but sparse ones first once the clusters ever
+//!    used have twice as many slots as are in use, because each such cluster takes room in a sparse
 //!    file, and memory: its tables, and tags if it is sealed. On a device that is memory: sparse
 //!    clusters, then free ones, so that the device takes at most about twice the memory of its
 //!    pages;
@@ -18,7 +18,7 @@
 //! A cluster to which writes fail, or whose pages are turned away, is set aside:
 //! [`Device::set_aside`].
 //!
-//! Which device comes first is decided in `order.rs`; aligned runs of slots are `large.rs`'s.
+//! `order.rs` decides which device comes first; `large.rs` allocates aligned runs of slots.
 
 use super::cluster::{CLUSTER_SLOTS, ClusterMap};
 use super::device::Device;
@@ -36,10 +36,10 @@ pub(super) struct Wanted<'a> {
     pub(super) frames: &'a [Pfn],
 }
 
-/// Clusters with slots that were ever taken have at most so many for each slot in use. Pages that
-/// are written again at random would spread over six to seven.
+/// Clusters ever used have at most this many slots for each slot in use. Without the limit, pages
+/// that are rewritten at random would spread over six to seven.
 const SPREAD_MAX: u64 = 2;
-/// So many clusters are not counted.
+/// The limit applies from this many clusters on.
 const SPREAD_MIN: u32 = 8;
 
 /// Whether no more clusters than the `opened` ones should be used.
@@ -90,7 +90,7 @@ impl<P: Platform> Device<P> {
             }),
         };
         // A second search before the device counts as full: `usage` notices slots that are freed
-        // behind it.
+        // behind the second search.
         let found = anywhere().or_else(|| {
             self.usage.begin_search(wanted.cpu);
             anywhere()
@@ -129,7 +129,7 @@ impl<P: Platform> Device<P> {
         lists
     }
 
-    /// Whether one more cluster would be more than the pages of the device are worth.
+    /// Whether one more cluster would be too many for the pages of the device.
     fn is_spread(&self) -> bool {
         let opened = self.with_lists(|lists| lists.would_spread());
         opened.is_some_and(|opened| is_spread(opened, || self.usage.exact()))
@@ -141,7 +141,8 @@ impl<P: Platform> Device<P> {
         (0..self.cpus.len()).find_map(of)
     }
 
-    /// From the first free slots at or after `start`, around the device; moves `start` behind them.
+    /// From the first free slots at or after `start`, wrapping around the device; moves `start`
+    /// behind them.
     fn scan(&self, start: &P::Atomic<u32>, wanted: Wanted<'_>) -> Option<Found> {
         let (slot, taken) = self.scan_from(start.load(Relaxed), wanted)?;
         let next = slot + taken as u32;
@@ -187,7 +188,8 @@ impl<P: Platform> Device<P> {
         list: List,
         wanted: Wanted<'_>,
     ) -> Option<Found> {
-        // A device that leaves gives no slots of any cluster: none would be the last on the list.
+        // A leaving device gives no slots of any cluster: without this check the loop would not
+        // end.
         while !self.standing.is_closed()
             && let Some(cluster) = self.adopt(own, list)
         {
@@ -219,9 +221,9 @@ impl<P: Platform> Device<P> {
         self.with_lists(|lists| put(lists, cluster, self.list_of(cluster, &map)));
     }
 
-    /// The write to this slot failed, or was turned away: the CPU that owns its cluster gives that
-    /// up, and finds it last on its list. A cluster on a list stays where it is: once a CPU owns
-    /// it, the next write fails, too.
+    /// Called when the write to a slot failed, or was turned away: the CPU that owns the slot's
+    /// cluster gives the cluster up, and the cluster goes to the end of its list. A cluster that is
+    /// on a list stays where it is: once a CPU owns it, the next write fails, too.
     pub(super) fn set_aside(&self, slot: u32) {
         let cluster = slot / CLUSTER_SLOTS;
         if self.with_lists(|lists| lists.home(cluster)) != Home::Owned {
@@ -241,7 +243,8 @@ impl<P: Platform> Device<P> {
     fn take(&self, at: &mut Position, wanted: Wanted<'_>) -> Option<Found> {
         let len = self.slots_of(at.cluster);
         let mut map = self.clusters[at.cluster].lock();
-        // Under the lock: swapoff has not seen this cluster empty yet, or this sees that it leaves.
+        // Checked under the lock: either swapoff has not seen this cluster empty yet, or this check
+        // sees that the device is leaving.
         if self.standing.is_closed() {
             return None;
         }

@@ -31,7 +31,7 @@ impl<W> BySlot<W> {
         Some(&self.0.get(cluster / GROUP)?.get()?[cluster % GROUP].get()?[at])
     }
 
-    /// The word of a slot. `first` makes those of its cluster, if there are none.
+    /// The word of a slot. If its cluster has no words yet, `first` makes them.
     ///
     /// # Panics
     /// If there is no such slot.

@@ -87,13 +87,14 @@ impl ClusterMap {
         self.take(first, len, usize::from(frames)).map(|(first, _)| first)
     }
 
-    /// What [`ClusterMap::take`] cost: cache lines searched plus slots taken.
+    /// The cost of [`ClusterMap::take`]: cache lines searched plus slots taken.
     pub(super) fn visited(from: u16, len: u16, found: Option<(u16, u16)>) -> usize {
         let (first, taken) = found.unwrap_or((len, 0));
         usize::from(first + taken - from).div_ceil(RECORDS_PER_LINE) + usize::from(taken)
     }
 
-    /// Marks a slot in use as cached. False if it was: its last frame is still on its way out.
+    /// Marks a slot in use as cached. Returns false if it was cached already: its last frame is
+    /// still on its way out.
     #[cfg(feature = "history")]
     pub(super) fn cache(&mut self, at: u16) -> bool {
         let record = self.record(at);
@@ -101,7 +102,7 @@ impl ClusterMap {
         !std::mem::replace(&mut record.cached, true)
     }
 
-    /// The swap cache has no frame for the slot any more.
+    /// Notes that the swap cache has no frame for the slot any more.
     pub(super) fn uncache(&mut self, at: u16) {
         let record = self.record(at);
         assert!(record.cached, "slot {at} is not cached");

@@ -3,8 +3,8 @@
 //! ```text
 //! Clusters -- group of 64 clusters -- cluster, under its lock
 //! ```
-//! Most clusters of a large device are never used: those of 32 GiB would take 800 KiB of every
-//! process.
+//! Most clusters of a large device are never used: the clusters of 32 GiB would take 800 KiB of
+//! every process.
 //!
 //! Locking: none; the first of several threads makes a group.
 
@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 /// The clusters of a device, by number.
 pub(super) struct Clusters<L> {
     groups: Vec<OnceLock<Box<[L]>>>,
-    /// The lock that those of clusters are like; none takes it.
+    /// The pattern of the clusters' locks; no thread takes it.
     pattern: L,
     count: u32,
 }

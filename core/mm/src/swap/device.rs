@@ -99,7 +99,7 @@ impl<P: Platform> Device<P> {
         &self.info
     }
 
-    /// Slots in use. Exact while nothing changes; takes a look at each CPU's part.
+    /// Slots in use. Exact while nothing changes; reads each CPU's part.
     pub fn in_use(&self) -> u32 {
         self.usage.exact().min(self.info.pages)
     }
@@ -211,8 +211,8 @@ impl<P: Platform> Device<P> {
         Cached::Removed
     }
 
-    /// The slot is out of the swap cache. If its page was dropped during the write, the device may
-    /// drop what was written.
+    /// Notes that the slot is out of the swap cache. If its page was dropped during the write, the
+    /// device may drop the written contents.
     pub(super) fn end_write(&self, platform: &P, slot: u32, map: &mut ClusterMap, at: u16) {
         if !map.is_referenced(at) {
             platform.discard_slot(self.index, slot);
@@ -272,7 +272,7 @@ impl<P: Platform> Device<P> {
             let list = self.list_of(cluster, map);
             match lists.home(cluster) {
                 Home::Owned => {}
-                // Writes to it may have failed.
+                // Writes to the cluster may have failed.
                 Home::Listed(_) if self.standing.is_partial() => lists.put_last(cluster, list),
                 Home::Listed(_) => lists.put(cluster, list),
             }
@@ -309,14 +309,14 @@ impl<P: Platform> Device<P> {
     /// Accepts pages again, if it was leaving or removed. Returns whether it was.
     pub(super) fn reopen(&self) -> bool {
         let reopened = self.standing.reopen();
-        // After that: a search that has found no slot, because the device was leaving, does not
-        // count.
+        // Called after reopening: a search that has found no slot, because the device was leaving,
+        // does not count.
         self.usage.found_room();
         reopened
     }
 
-    /// Whether no slot is in use. On a device that leaves, true stays true: each cluster is looked
-    /// at under its lock.
+    /// Whether no slot is in use. On a leaving device, true stays true: each cluster is checked
+    /// under its lock.
     pub(super) fn is_empty(&self) -> bool {
         self.clusters.iter().all(|map| map.lock().used() == 0)
     }

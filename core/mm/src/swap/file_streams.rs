@@ -41,7 +41,7 @@ pub enum Expected {
     },
 }
 
-/// What a faulting page of a file is to its readers.
+/// What a fault on a page of a file shows about its readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// Absent: the file's first page.
@@ -100,10 +100,10 @@ pub enum Window {
 /// The first window of a stream.
 const FIRST: u32 = 4;
 
-/// After so many adjacent pages that were each read alone, the next page is a stream.
+/// After this many adjacent pages that were each read alone, the next page is a stream.
 pub const ALONE: u32 = 2;
 
-/// An absent page after so many pages in memory is a stream. The kernel takes two; but then a
+/// An absent page after this many pages in memory is a stream. The kernel takes two; but then a
 /// random reader of a file of which a quarter is in memory reads one page in sixteen in vain.
 pub const TRACE_MIN: u32 = 8;
 
@@ -391,7 +391,8 @@ mod tests {
         }
     }
 
-    /// Random expectations against a map: what is found is what was said last, and is found once.
+    /// Random expectations against a map: an expectation that is found is the last one stored, and
+    /// is found once.
     #[test]
     fn expectations_are_kept_or_forgotten_never_wrong() {
         let streams: FileStreams<TestPlatform> = FileStreams::new();

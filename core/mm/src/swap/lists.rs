@@ -35,7 +35,7 @@ pub(super) struct ClusterLists {
     home: Vec<Home>,
     /// Whether a CPU ever took slots of a cluster.
     opened: Vec<bool>,
-    /// How many are.
+    /// How many clusters are opened.
     opened_count: u32,
 }
 
@@ -63,7 +63,7 @@ impl ClusterLists {
         Some(cluster)
     }
 
-    /// Takes the cluster of a list that comes first at or after `from`, around the device.
+    /// Takes the first cluster of a list at or after `from`, wrapping around the device.
     pub(super) fn take_from(&mut self, list: List, from: u32) -> Option<u32> {
         if self.lists.is_empty(list as usize) {
             return None;

@@ -1,11 +1,11 @@
 //! Whether pages are used in a loop that is longer than memory: an array that is read again and
 //! again, a heap that a collector walks.
 //!
-//! There the LRU evicts each page shortly before its next use, and reads all pages in every round.
-//! If pages that are read stay on the inactive list instead, the active ones keep their frames, and
-//! each round reads only those that find no room ("LIRS: An Efficient Low Inter-reference Recency
-//! Set Replacement Policy", Jiang and Zhang, 2002). That is wrong where the program has left the
-//! active pages behind, so these are sampled:
+//! In such a loop, LRU eviction removes each page shortly before its next use, and all pages are
+//! read in every round. If pages that are read stay on the inactive list instead, the active ones
+//! keep their frames, and each round reads only the pages that find no room ("LIRS: An Efficient
+//! Low Inter-reference Recency Set Replacement Policy", Jiang and Zhang, 2002). That is wrong if
+//! the program no longer uses the active pages, so these are sampled:
 //!
 //! ```text
 //! other --- reuse distances alike: 3/4 of them within a factor of 4 ---> loop
@@ -27,17 +27,17 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*}
 const BUCKETS: usize = 64;
 /// Adjacent buckets that make a factor of 4.
 const ALIKE: usize = 4;
-/// Distances of a window: of so many times [`REUSE_SAMPLED`] pages read.
+/// Distances in a window, one for each [`REUSE_SAMPLED`] pages read.
 const WINDOW: u32 = 64;
 /// Windows in a row that begin or end a loop.
 const WINDOWS: u8 = 2;
-/// Memories of evictions, after active pages were found unused, until pages may be taken for a
-/// loop's again; doubled each time, up to 2^[`DOUBLINGS`]. The mistake has cost one or two memories
-/// of reads.
+/// After active pages were found unused, pages are not taken for those of a loop again until this
+/// many times the size of memory was evicted; doubled each time, up to 2^[`DOUBLINGS`]. The mistake
+/// has cost reads of once or twice the size of memory.
 const REST: u64 = 16;
 const DOUBLINGS: u32 = 5;
-/// In a loop one page in so many that are read by a fault of their own becomes active, so that the
-/// active list changes when the program does.
+/// In a loop, one in this many pages that are read by a fault of their own becomes active, so that
+/// the active list follows changes of the program.
 const ACTIVE_IN: u32 = 16;
 
 /// A step of the sampling, for reclaim to carry out.
@@ -45,9 +45,9 @@ const ACTIVE_IN: u32 = 16;
 pub enum Task {
     /// Nothing.
     Nothing,
-    /// Unmap active pages of a block, and say which ones ([`Loops::sampled`]).
+    /// Unmap active pages of a block, and report which ones ([`Loops::sampled`]).
     Sample,
-    /// See how many of these were used again, and say so ([`Loops::judge`]).
+    /// Count how many of the sampled pages were used again, and report it ([`Loops::judge`]).
     Judge(Sample),
 }
 
@@ -108,9 +108,10 @@ pub struct Loops {
     distances: [AtomicU32; BUCKETS],
     seen: AtomicU32,
     is_loop: AtomicBool,
-    /// Windows in a row that say the opposite.
+    /// Windows in a row that show the opposite.
     contrary: AtomicU8,
-    /// Number of evictions from which on there may be a loop, and mistakes lately.
+    /// The number of evictions from which on there may be a loop, and the number of recent
+    /// mistakes.
     rest: AtomicU64,
     mistakes: AtomicU32,
     /// The usual distance in the last window in which they were alike.
@@ -143,7 +144,7 @@ impl Loops {
         }
     }
 
-    /// Whether pages that are read are not to displace active ones.
+    /// Whether pages that are read must not displace active ones.
     pub fn keep_active(&self) -> bool {
         self.is_loop.load(Relaxed)
     }
@@ -153,7 +154,8 @@ impl Loops {
         self.turn.fetch_add(1, Relaxed).is_multiple_of(ACTIVE_IN)
     }
 
-    /// A sampled page is read, `distance` evictions after its own, when there have been `evicted`.
+    /// Notes that a sampled page is read, `distance` evictions after its own, when there have been
+    /// `evicted` evictions in all.
     pub(super) fn note(&self, distance: u32, evicted: u64) {
         self.distances[bucket(distance)].fetch_add(1, Relaxed);
         if self.seen.fetch_add(1, Relaxed) + 1 == WINDOW {
@@ -206,8 +208,9 @@ impl Loops {
         Sample { space: SpaceId((block >> 48) as u16), block: Vpn(block & ((1 << 48) - 1)), pages }
     }
 
-    /// Pages were unmapped; `None`: there were none. A round has as many evictions as a page's
-    /// distance and its time on the inactive list. The next stage is due after one and a half.
+    /// Notes the pages that were unmapped; `None`: there were none. A round has as many evictions
+    /// as a page's distance and its time on the inactive list. The next stage is due after one and
+    /// a half rounds.
     pub fn sampled(&self, sample: Option<Sample>, now: Now) {
         if let Some(Sample { space, block, pages }) = sample {
             self.block.store(u64::from(space.0) << 48 | block.0, Relaxed);
@@ -218,7 +221,8 @@ impl Loops {
         self.stage.store(if sample.is_some() { TAKEN } else { WANTED }, Release);
     }
 
-    /// Of the sampled pages that are still active, so many were used again, and so many were not.
+    /// Notes how many of the sampled pages that are still active were used again, and how many were
+    /// not.
     pub fn judge(&self, used: usize, unused: usize, now: Now) {
         let mistakes = self.mistakes.load(Relaxed);
         if used >= 3 * unused {
@@ -274,7 +278,7 @@ mod tests {
         loops
     }
 
-    /// Unmaps a block, and finds so many of its pages used, and so many not.
+    /// Unmaps a block, and finds `used` of its pages used, and `unused` not.
     fn sample(loops: &Loops, at: u64, used: usize, unused: usize) {
         assert_eq!(loops.task(now(at)), Task::Sample);
         assert_eq!(loops.task(now(at)), Task::Nothing, "one thread does");

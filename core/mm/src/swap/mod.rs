@@ -1,5 +1,5 @@
-//! Swap: the devices and their slots, the swap cache, readahead, and transfers; transfers of
-//! files' pages, too, which have their places and need no slots.
+//! Swap: the devices and their slots, the swap cache, readahead, and transfers. It also transfers
+//! pages of files, which have fixed places and need no slots.
 //!
 //! ```text
 //! Swap -- Device x n      slots and the swap cache of a device     device.rs; swapon.rs
@@ -16,7 +16,7 @@
 //! Life of a slot: free; taken, with count 1 and its frame in the swap cache; written, and out of
 //! the cache; read back; free again when the count is 0 and the cache has no frame. One lock for
 //! each cluster (2 MiB) guards counts and cache (Linux 6.18). No lock is held during a transfer.
-//! `swap` allocates no frames: it fills and drains those that it gets.
+//! `swap` allocates no frames: it fills and drains frames that it is given.
 //!
 //! Mechanisms of earlier kernels are in `history/`, compiled with the feature `history` only.
 
@@ -166,12 +166,13 @@ impl<P: Platform> Swap<P> {
         Some(found)
     }
 
-    /// Pages are evicted to adjacent slots, or were written there before.
+    /// Notes that pages are evicted to adjacent slots, or were written there before.
     pub fn note_evicted(&self, first: Slot, pages: usize) {
         self.device(first).ages.evicted(slots_from(first, pages), &self.evicted);
     }
 
-    /// The pages evicted since the page of a slot was, if that is known. The caller holds the page.
+    /// The number of pages evicted since the page of a slot was evicted, if that is known. The
+    /// caller holds the page.
     pub fn distance(&self, slot: Slot) -> Option<u32> {
         self.device(slot).ages.distance(slot.index, &self.evicted)
     }
@@ -181,7 +182,7 @@ impl<P: Platform> Swap<P> {
         self.evicted.pages()
     }
 
-    /// Reclaim has evicted so many pages more.
+    /// Counts pages that reclaim has evicted.
     pub fn count_evicted(&self, pages: u32) {
         self.evicted.advance(pages);
     }
@@ -296,8 +297,8 @@ impl<P: Platform> Swap<P> {
         self.device(slot).info().latency
     }
 
-    /// Whether a readahead thread can spare faults the wait for a device of those at the start,
-    /// when the threads are made.
+    /// Whether a readahead thread can spare faults the wait for one of the devices that exist at
+    /// the start, when the threads are made.
     pub fn reads_ahead(&self) -> bool {
         self.reads_ahead
     }
@@ -317,7 +318,7 @@ impl<P: Platform> Swap<P> {
             && self.own_devices().any(|device| !device.standing.is_removed())
     }
 
-    /// Slots in use and in all, of the devices that slots are allocated from.
+    /// Slots in use, and all slots, of the devices that slots are allocated from.
     pub fn usage(&self) -> (u64, u64) {
         self.swaps().fold((0, 0), |sum, (_, swap)| (sum.0 + swap.used, sum.1 + swap.pages))
     }

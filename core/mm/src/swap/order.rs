@@ -5,8 +5,9 @@
 //!       \- CpuTurn x CPUs          the device of its tier that a CPU asks first
 //! ```
 //! The devices of a tier have the same priority and the same distance: those on the CPU's own node
-//! come before others (Linux 4.14). A turn is a CPU's own and lasts for as many slots as a cluster
-//! has, so that a CPU writes long runs and nothing is shared. CPUs begin with different devices.
+//! come before others (Linux 4.14). Each CPU has its own turn, which lasts for as many slots as a
+//! cluster has, so that a CPU writes long runs and CPUs share nothing. CPUs begin with different
+//! devices.
 
 use super::cluster::CLUSTER_SLOTS;
 use highwater_platform::{DeviceInfo, Platform};
@@ -30,7 +31,7 @@ const ENDLESS: u32 = u32::MAX;
 
 /// The order in which devices are asked for slots.
 pub(super) struct Order {
-    /// By node, the tiers, the first one first.
+    /// By node: its tiers, in order.
     nodes: Vec<Vec<Tier>>,
     cpus: Vec<CpuTurn>,
     /// Slots of a turn.
@@ -43,7 +44,7 @@ impl Order {
         Order::with_turns(platform, devices, CLUSTER_SLOTS, |cpu| cpu as u32)
     }
 
-    /// An order with turns of `slots` slots, of which each CPU's begins with `first(cpu)`.
+    /// An order with turns of `slots` slots; a CPU starts with turn `first(cpu)`.
     pub(super) fn with_turns<P: Platform>(
         platform: &P,
         devices: &[DeviceInfo],

@@ -1,12 +1,13 @@
-//! Which pages that pointers name are read ahead, and the cues for it (`fault/pointers.rs`).
+//! Decides which of the pages that pointers name are read ahead, and keeps the pages whose use
+//! continues this (`fault/pointers.rs`).
 //!
 //! A page of a sequential stream may be full of pointers: an index, an array of objects, the lines
-//! of a sort. The pages they name are likely to be used next, in their order, wherever they lie
-//! ("A Stateless, Content-Directed Data Prefetching Mechanism", Cooksey, Jourdan and Grunwald,
-//! 2002). They may also not be used: code that moves pointers looks at none of them. So for each
-//! region of 16 MiB that pointers name, the part of the pages read ahead that were used is
-//! averaged. Below three quarters, none is read ahead any more. Each refusal restores a little, so
-//! that a change is noticed.
+//! of a sort. The pages they name are likely to be used next, in their order, wherever they lie ("A
+//! Stateless, Content-Directed Data Prefetching Mechanism", Cooksey, Jourdan and Grunwald, 2002).
+//! They may also stay unused: code that moves pointers reads none of the pages they name. So for
+//! each region of 16 MiB that pointers name, the used part of the pages read ahead is averaged.
+//! Below three quarters, no further page of the region is read ahead. Each refused page raises the
+//! average a little, so that a change is noticed.
 //!
 //! Locking: none. The words are hints; an update that is lost changes an average a little.
 
@@ -23,17 +24,17 @@ const REGIONS: usize = 256;
 const MEMORY: u32 = 4096;
 /// The average if all pages are used.
 const ALL: u32 = 1 << 24;
-/// Under 7/8, trust is limited, and each page is watched. Pages that are not used yet are missing
+/// Under 7/8, trust is limited, and each page is watched. Pages that are not used yet do not count
 /// in the average.
 const FULL_MIN: u32 = ALL / 8 * 7;
 /// Under 3/4, none is read ahead.
 const ADMITTED_MIN: u32 = ALL / 4 * 3;
-/// Of the pages of a step, one in so many is watched under full trust: it counts for all of them.
+/// Under full trust, one in this many pages of a step is watched, and counts for all of them.
 pub const WATCHED_IN: usize = 8;
 /// Refusals that restore as much as the use of one page.
 const REFUSALS: u32 = 4096;
 
-/// Leads; pages that hash to one place displace each other.
+/// The number of leads; pages that hash to one place displace each other.
 const LEADS: usize = 1024;
 /// A lead's word: 15 bits of the page's key, 9 bits of word, 1 bit of direction, 39 bits of page.
 const TAG_SHIFT: u32 = 49;
@@ -47,7 +48,7 @@ const _: () = assert!(WORDS_PER_FRAME == 1 << (TAG_SHIFT - WORD_SHIFT), "words f
 pub struct Cursor {
     /// The page.
     pub vpn: Vpn,
-    /// Words of the page that are behind, in the direction.
+    /// Words of the page that the cursor has passed, in the direction.
     pub word: usize,
     /// The direction.
     pub direction: Direction,
@@ -73,11 +74,11 @@ impl Cursor {
     }
 }
 
-/// Leads, and how far the pages that pointers name are used.
+/// Leads, and which part of the pages that pointers name is used.
 pub struct Pointers<P: Platform> {
     /// The part of the pages of each region that were used.
     used: Vec<P::Atomic<u32>>,
-    /// Pages whose use is the cue to go on at a cursor.
+    /// Leads: pages whose use continues the readahead from a cursor.
     leads: Vec<P::Atomic<u64>>,
 }
 
@@ -124,19 +125,19 @@ impl<P: Platform> Pointers<P> {
         part >= ADMITTED_MIN
     }
 
-    /// How many of the pages near one that were read ahead were used.
+    /// How many of the pages that were read ahead near a page were used.
     pub fn trust(&self, space: SpaceId, vpn: Vpn) -> Trust {
         trust_of(self.of(space, vpn).load(Relaxed))
     }
 
-    /// A page was read ahead whose use will be seen.
+    /// Notes that a page was read ahead whose use will be seen.
     pub fn expect(&self, space: SpaceId, vpn: Vpn) {
         let used = self.of(space, vpn);
         let part = used.load(Relaxed);
         used.store(part - part / MEMORY * counts_for(part), Relaxed);
     }
 
-    /// A page that was read ahead is used.
+    /// Notes that a page that was read ahead is used.
     pub fn used(&self, space: SpaceId, vpn: Vpn) {
         let used = self.of(space, vpn);
         let part = used.load(Relaxed);
@@ -153,7 +154,7 @@ fn trust_of(part: u32) -> Trust {
     if part >= FULL_MIN { Trust::Full } else { Trust::Limited }
 }
 
-/// How many pages a watched one stands for, in a region with this average.
+/// How many pages a watched page stands for, in a region with this average.
 fn counts_for(part: u32) -> u32 {
     match trust_of(part) {
         Trust::Full => WATCHED_IN as u32,
@@ -195,7 +196,7 @@ mod tests {
     fn pages_that_are_used_stay_trusted() {
         let pointers = Pointers::new();
         assert_eq!(read_ahead(&pointers, 100_000, 1), 100_000);
-        // A burst of 256 pages that is in flight does not lose it.
+        // A burst of 256 pages in flight does not lose the trust.
         (0..256 / WATCHED_IN).for_each(|_| pointers.expect(SPACE, Vpn(5)));
         assert_eq!(pointers.trust(SPACE, Vpn(7)), Trust::Full);
     }

@@ -14,9 +14,9 @@
 //! This differs from the kernel's VMA readahead, which has one window for each mapping and learns
 //! from hits on single pages. Windows here are mapped whole, so the next fault is at their end.
 //!
-//! **Trust**: a stream that goes on has used what it read ahead. How many windows are continued is
-//! averaged for each region of 16 MiB. Where they often are not, cold pages lie among those that
-//! are used, and what is read ahead must not displace pages that are in use.
+//! **Trust**: a stream that continues has used the pages that it read ahead. The part of windows
+//! that are continued is averaged for each region of 16 MiB. Where it is low, cold pages lie among
+//! the used ones, and pages that are read ahead must not displace pages in use.
 //!
 //! **Slot windows** follow the kernel (swapin_nr_pages). A window is the number of pages read ahead
 //! and used since the last one, plus two, rounded up to a power of two. Without any such hit it is
@@ -41,7 +41,7 @@ pub enum Ahead {
     Slot,
 }
 
-/// What the expectations say about a fault.
+/// What the expectations show about a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Pages to bring in: 1, or more if the fault was expected.
@@ -52,12 +52,12 @@ pub struct Stream {
     pub read_ahead: usize,
 }
 
-/// How often streams go on, which is how many of the pages they read ahead are used.
+/// How often streams continue, and so how many of the pages that they read ahead are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Nearly always.
     Full,
-    /// Not always: pages are read that nobody wants.
+    /// Not always: some pages are read in vain.
     Limited,
 }
 
@@ -87,20 +87,20 @@ const REGIONS: usize = 256;
 const MEMORY: u32 = 64;
 /// The judgement if all streams go on.
 const ALL: u32 = 1 << 16;
-/// Under 7/8 of all, trust is limited. Windows whose streams have yet to go on are missing in the
-/// judgement, so that it is never quite `ALL`.
+/// Under 7/8 of all, trust is limited. Windows whose streams have yet to continue do not count in
+/// the judgement, so it is never quite `ALL`.
 const FULL_MIN: u32 = ALL / 8 * 7;
 
 /// Expectations of sequential faults.
 pub struct Streams<P: Platform> {
     expected: Vec<P::Atomic<u64>>,
-    /// Of each region, the part of windows read from devices after which the stream went on: an
-    /// average that forgets.
+    /// For each region, the part of the windows read from devices after which the stream continued:
+    /// an average that forgets.
     went_on: Vec<P::Atomic<u32>>,
 }
 
 impl<P: Platform> Streams<P> {
-    /// No expectations; room for so many CPUs.
+    /// No expectations; room for `cpus` CPUs.
     pub fn new(cpus: usize) -> Streams<P> {
         let places = (STREAMS_PER_CPU * cpus).next_power_of_two().max(STREAMS_MIN);
         Streams {
@@ -128,10 +128,10 @@ impl<P: Platform> Streams<P> {
         Stream { pages, direction, read_ahead }
     }
 
-    /// Expects the fault after one at `wanted`, which brought in `pages` and read `ahead` of them
-    /// ahead: at the first page beyond them for which `is_mapped` is false. A fault that continues
-    /// no stream may begin one in either direction. If pages were passed over, the stream keeps its
-    /// window.
+    /// Expects the next fault after one at `wanted` that brought in `pages` pages and read `ahead`
+    /// of them ahead. It is expected at the first page beyond them for which `is_mapped` is false.
+    /// A fault that continues no stream may begin one in either direction. If mapped pages were
+    /// skipped, the stream keeps its window.
     pub fn advance(
         &self,
         space: SpaceId,
@@ -206,7 +206,7 @@ impl<P: Platform> Streams<P> {
     }
 }
 
-/// Pages that a stream passes over if they are mapped already.
+/// Pages that a stream skips if they are mapped already.
 const PASSED_MAX: usize = 64;
 
 /// The first page from one on that is not mapped.

@@ -18,8 +18,8 @@ const REQUESTS_MAX: usize = 1024;
 pub enum Landing {
     /// A caller asked for them: they are mapped.
     Asked,
-    /// A stream will reach them: they are mapped, but for the run that begins with this page, whose
-    /// use shows that the stream goes on.
+    /// A stream will reach them: they are mapped, except for the run that begins with this page,
+    /// whose use shows that the stream continues.
     Stream(Option<Vpn>),
     /// Pointers name them: they are mapped.
     Named,

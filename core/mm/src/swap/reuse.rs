@@ -64,12 +64,12 @@ pub(super) fn slots_from(first: Slot, pages: usize) -> Range<u32> {
 }
 
 impl Ages {
-    /// Unknown ones for `slots` slots.
+    /// Unknown ages for `slots` slots.
     pub(super) fn new(slots: u32) -> Ages {
         Ages(BySlot::new(slots))
     }
 
-    /// Pages were evicted to some slots.
+    /// Notes that pages were evicted to some slots.
     pub(super) fn evicted(&self, slots: Range<u32>, clock: &EvictionClock) {
         let now = clock.now();
         for slot in slots {
@@ -77,13 +77,14 @@ impl Ages {
         }
     }
 
-    /// Pages evicted since the page of a slot was; `None`: it is not known, or the place of a file.
+    /// The number of pages evicted since the page of a slot was evicted; `None` if it is not known,
+    /// or the slot is a place of a file.
     pub(super) fn distance(&self, slot: u32, clock: &EvictionClock) -> Option<u32> {
         let age = self.0.get(slot)?.load(Relaxed);
         (age != 0).then(|| clock.since(age))
     }
 
-    /// The distance of the sampled one of some adjacent slots, if there is one.
+    /// The distance of the sampled slot among some adjacent slots, if there is one.
     pub(super) fn sampled_distance(&self, slots: Range<u32>, clock: &EvictionClock) -> Option<u32> {
         let sampled = slots.start.checked_next_multiple_of(REUSE_SAMPLED)?;
         slots.contains(&sampled).then(|| self.distance(sampled, clock)).flatten()

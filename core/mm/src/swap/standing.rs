@@ -10,21 +10,22 @@
 //! any ----- swapoff -------------------> Leaving ---- its slots are free ---> Removed
 //! Open <--- swapoff is undone -------------'    Open <---- swapon ---------------'
 //! ```
-//! A device may have slots and no room: a compressed one is limited in bytes, a file by a file
-//! system that others fill, too. A device that refuses is passed over, and the next one takes over
-//! at once; it is tried with half of the refused run, so that its room is used up. It is tried
-//! again for slots that were freed there: with a page each when no other device accepts any, and
-//! with whole runs once a cluster's worth is free. An allocation that would fail otherwise grants
-//! it some tries, since room may have appeared elsewhere.
+//! A device may have free slots but no room: a compressed device is limited in bytes, a file by a
+//! file system that other programs fill, too. A device that refuses a run is skipped, and the next
+//! device takes over at once. The refusing device is then tried with half of the refused run, so
+//! that its room is used up. Slots that are freed on it let it be tried again: with a page for each
+//! when no other device accepts pages, and with whole runs once a cluster's worth is free. An
+//! allocation that would otherwise fail grants it some tries, since room may have appeared in other
+//! ways.
 //!
-//! A device that leaves accepts no page, whatever its answers, until it is opened again: by swapon,
-//! or by an allocation that would fail otherwise. The allocator of slots looks once more under the
-//! lock of a cluster, so once swapoff has seen all clusters empty, none is in use.
+//! A device that is leaving accepts no page, whatever its answers, until it is opened again: by
+//! swapon, or by an allocation that would otherwise fail. The allocator of slots checks this again
+//! under the lock of a cluster, so once swapoff has seen all clusters empty, no slot is in use.
 //!
-//! A device that fails is not asked for every page of memory that reclaim looks at: its answers may
-//! take long, and a round would last as long as all of them.
+//! A failing device is not tried for every page that reclaim scans: its answers may take long, and
+//! a round would last as long as all of them.
 //!
-//! The slots of a refused run are given back without being room: `freed` starts with that debt.
+//! The slots of a refused run are given back, but are no room: `freed` starts with them as a debt.
 //! Locking: none. The words are hints and race: an error costs one more refusal, or a try when an
 //! allocation is about to fail.
 

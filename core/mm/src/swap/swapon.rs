@@ -16,7 +16,7 @@ use highwater_platform::{DeviceInfo, Platform};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// The part that a swap device has in swapping.
+/// The state of a swap device in swapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// It was never added.
@@ -37,7 +37,7 @@ impl<P: Platform> Swap<P> {
     /// Makes the order of the devices that are there.
     pub(super) fn set_order(&self, platform: &P, config: &Config) {
         for index in self.order.load(Acquire)..self.orders.len() {
-            // Looked at anew for each attempt: another thread may have added one.
+            // Read anew for each attempt: another thread may have added a device.
             let infos = platform.devices().into_iter().zip(&self.devices);
             // A device without pages stands for a vacant place, so that the others keep their
             // numbers.
@@ -56,7 +56,7 @@ impl<P: Platform> Swap<P> {
     /// Adds a device that was vacant and has pages on the platform now, or that was removed.
     ///
     /// # Errors
-    /// It is there already, or has no pages.
+    /// The device is there already, or has no pages.
     pub fn add(&self, platform: &P, config: &Config, device: u8) -> Result<(), Taken> {
         let place = self.devices.get(usize::from(device)).ok_or(Taken)?;
         let Some(known) = place.get() else {
@@ -74,7 +74,7 @@ impl<P: Platform> Swap<P> {
         if is_back { Ok(()) } else { Err(Taken) }
     }
 
-    /// The part of a device in swapping.
+    /// The state of a device in swapping.
     pub fn use_of(&self, device: u8) -> Use {
         match self.devices.get(usize::from(device)).and_then(OnceLock::get) {
             None => Use::Vacant,
@@ -84,7 +84,7 @@ impl<P: Platform> Swap<P> {
         }
     }
 
-    /// From now on a device gets no slots.
+    /// From now on no slots of a device are taken.
     pub fn leave(&self, device: u8) {
         self.at(device.into()).standing.leave();
     }
@@ -102,8 +102,8 @@ impl<P: Platform> Swap<P> {
         self.at(device.into()).in_use().into()
     }
 
-    /// Removes a device that is leaving, if no slot of it is in use. The platform drops what it
-    /// stored. Returns whether it did.
+    /// Removes a device that is leaving, if no slot of it is in use. The platform then drops the
+    /// stored contents. Returns whether the device was removed.
     pub fn remove(&self, platform: &P, device: u8) -> bool {
         let own = self.at(device.into());
         let removed = own.is_empty() && own.standing.remove();

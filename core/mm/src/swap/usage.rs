@@ -1,5 +1,5 @@
-//! How many slots of a device are used, and whether all are: looked at in each allocation, so kept
-//! without a word that all CPUs write.
+//! How many slots of a device are used, and whether all are used. Each allocation reads this, so it
+//! is kept without a word that all CPUs write.
 //!
 //! ```text
 //! Usage -- [part]   slots a CPU took or freed since it last added them up: up to a batch
@@ -8,16 +8,16 @@
 //!                     \-> Searched(by a CPU) --- no slot found ---> Full
 //! ```
 //! The kernel's percpu_counter. Locking: none. Parts and the counts of a cluster change under the
-//! cluster's lock. A CPU notes its search before it looks into every cluster: a thread that frees a
-//! slot of a cluster after that look finds the cluster full, and so resets `stand`.
+//! cluster's lock. A CPU notes its search before it searches every cluster: a thread that frees a
+//! slot of a cluster after that cluster was searched finds the cluster full, and so resets `stand`.
 
 use highwater_platform::{Atomic, Platform};
 use highwater_units::CpuId;
 use std::sync::atomic::{AtomicI64, Ordering::*};
 
-/// Slots in a part at most.
+/// The most slots in a part.
 const BATCH_MAX: u32 = 64;
-/// All parts together have at most one slot in so many.
+/// All parts together have at most one slot in this many.
 const ERROR_SHARE: u32 = 16;
 
 /// `stand`: there may be free slots.
@@ -73,7 +73,7 @@ impl<P: Platform> Usage<P> {
         self.stand.load(Relaxed) == FULL
     }
 
-    /// Notes that a CPU is going to look into every cluster.
+    /// Notes that a CPU is going to search every cluster.
     pub(super) fn begin_search(&self, cpu: CpuId) {
         self.stand.store(1 + u32::from(cpu.0), Relaxed);
     }

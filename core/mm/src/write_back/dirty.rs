@@ -5,7 +5,7 @@
 //!               written when    the flusher writes       writers wait for
 //!               they expire                              the flusher
 //! ```
-//! After Linux 6.1 (`domain_dirty_limits`, `balance_dirty_pages`): both limits are parts of the
+//! As in Linux 6.1 (`domain_dirty_limits`, `balance_dirty_pages`), both limits are parts of the
 //! memory that could hold files' pages. Unlike in the kernel, writers are not slowed down before
 //! the limit.
 

@@ -6,10 +6,10 @@
 //! run: sleep | pass: some pages of each file, from where the last pass ended
 //!   gather: 32 runs held, unmapped -> write, all in flight together -> clean, unlocked
 //! ```
-//! Entries are only tried, and held until their write is over: a fault on such a page waits. Pinned
-//! and locked pages are left for a later pass. A page that could not be written stays dirty
-//! (`write_completion.rs`); [`super::write_back`] tries again and reports the error. A waiting
-//! writer goes on once nothing more is written.
+//! The flusher only tries to lock entries, and holds them until their write is over: a fault on
+//! such a page waits. Pinned and locked pages are left for a later pass. A page that could not be
+//! written stays dirty (`write_completion.rs`); [`super::write_back`] tries again and reports the
+//! error. A waiting writer also goes on when no page was cleaned for a while.
 
 use super::dirty::{EXPIRE, Flush, Limits, Writer};
 use crate::kthread::Kthreads;
@@ -100,7 +100,7 @@ pub fn start<P: Platform>(machine: &Arc<Machine<P>>) -> io::Result<Option<Kthrea
 /// The flusher's position in a file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
-    /// The next page to look at.
+    /// The next page to scan.
     at: u64,
     /// Since when the file is known to have dirty pages.
     since: Option<Nanos>,

@@ -5,9 +5,9 @@
 //! each run of dirty entries: hold -> unmap -> write -> write_completion.rs: clean, or still dirty
 //!                                        \- pinned by the system: a copy is written, stays dirty
 //! ```
-//! The entries are held until the write is over, so that no page changes meanwhile; a fault on one
-//! waits. The system may change a pinned page at any time, so that one stays dirty. Reclaim also
-//! writes files' pages (`reclaim/in_place.rs`).
+//! The entries are held until the write is over, so that no page changes meanwhile; a fault on such
+//! a page waits. The system may change a pinned page at any time, so a pinned page stays dirty.
+//! Reclaim also writes files' pages (`reclaim/in_place.rs`).
 
 mod dirty;
 pub mod flusher;
@@ -26,7 +26,8 @@ use highwater_units::{FrameList, Pfn, Vpn};
 /// Writes the dirty pages of a range of a file's space, and makes them durable.
 ///
 /// # Errors
-/// The first one. The other pages are written all the same; those that were not stay dirty.
+/// The first error. The other pages are written all the same; pages that were not written stay
+/// dirty.
 pub fn write_back<P: Platform>(
     m: &Machine<P>,
     space: &Space<P>,

@@ -8,9 +8,9 @@
 //! buddy is the block that differs in that one bit. Free frames are in exactly one block, always of
 //! the largest order possible, on a list of its pageblock's type. Freed blocks are allocated before
 //! untouched ones (front of the list), so that memory that was never used stays unused. Of the
-//! untouched blocks of the largest order only the first is on its list, and the next follows when
-//! that is empty: a list of all would take 5 bytes for each frame of a budget that may never be
-//! used.
+//! untouched blocks of the largest order only the first is on its list, and the next is added when
+//! the list is empty: a list of all of them would take 5 bytes for each frame of a budget that may
+//! never be used.
 //!
 //! An allocation whose type has no free block steals one of another type ([`super::mobility`]): the
 //! largest, so that the next steal is far off, together with its pageblock if most of that is free
@@ -209,8 +209,8 @@ impl Buddy {
     }
 
     /// Allocates up to `frames` movable frames, in blocks that cover `together` (at most `frames`)
-    /// while there are such; calls `taken` with the first frame and the length of each. Returns the
-    /// number of blocks.
+    /// while there are such blocks; calls `taken` with the first frame and the length of each.
+    /// Returns the number of blocks.
     pub fn alloc_many(
         &mut self,
         frames: usize,

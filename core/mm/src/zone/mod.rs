@@ -6,16 +6,17 @@
 //!               free: frames in all of them, compared with min, low, high without a lock
 //! parts.rs -> buddy.rs, map.rs, mobility.rs     blocks.rs: statistics of free blocks
 //! ```
-//! A thread frees its own pages, and what it reclaims for itself, to its CPU's list and allocates
-//! from there, without the lock of a part; kswapd frees to the parts ([`Zone::free_to_zone`]).
+//! A thread frees its own pages, and frames that it reclaims for itself, to its CPU's list and
+//! allocates from there, without the lock of a part; kswapd frees to the parts
+//! ([`Zone::free_to_zone`]).
 //!
 //! Locking: a CPU's list, then a part (`PerCpuFrames -> Zone`). As in the kernel, frames on per-CPU
 //! lists do not count as free; [`Zone::drain`] returns them when memory is short.
 //!
-//! A balloon holds frames that the zone may not use for now, as that of a virtual machine does:
-//! several managers can share memory, each with a range as large as all of it. Free frames that the
-//! balloon takes stay in the buddy allocators, but no longer count as free ([`Zone::inflate`],
-//! [`Zone::deflate`]). Watermarks and limits follow the size that is left.
+//! A balloon holds frames that the zone may not use for now, as the balloon of a virtual machine
+//! does. So several managers can share memory, each with a range as large as all of it. Free frames
+//! that the balloon takes stay in the buddy allocators, but no longer count as free
+//! ([`Zone::inflate`], [`Zone::deflate`]). Watermarks and limits follow the size that is left.
 //! Conservation: frames in parts + on per-CPU lists + allocated = frames of the range; frames in
 //! parts = free frames + reserved frames + frames of the balloon.
 
@@ -302,8 +303,8 @@ impl<P: Platform> Zone<P> {
         self.parts.free_at(pfn)
     }
 
-    /// The smallest free movable block of these orders that `fits`, and how many blocks were looked
-    /// at. Racy: no lock is held afterwards.
+    /// The smallest free movable block of these orders that `fits`, and how many blocks were
+    /// scanned. Racy: no lock is held afterwards.
     pub fn find_block(
         &self,
         cpu: CpuId,

@@ -9,9 +9,9 @@
 //!       \- peak                  most frames that were allocated at once
 //! ```
 //! A zone of one part is the kernel's. With several parts a CPU starts at its own part and goes on
-//! to the others if that has nothing free; blocks merge within a part. The watermarks apply to the
-//! whole zone: an allocation first subtracts its frames from `free`, not below the watermark, which
-//! reserves them, and then finds them in some part. Freeing adds to `free` last.
+//! to the others if its own has nothing free; blocks merge within a part. The watermarks apply to
+//! the whole zone: an allocation first reserves its frames by subtracting them from `free`, not
+//! below the watermark, and then finds them in some part. Freeing adds to `free` last.
 //! Conservation: free frames of all parts = `free` + reserved frames + `ballooned`.
 //! Locking: one part at a time.
 
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// CPUs of a node that share a part.
+/// The number of CPUs of a node that share a part.
 const CPUS_PER_PART: usize = 4;
 /// Least frames of a part: four blocks of the largest order.
 const FRAMES_MIN: u32 = 4096;
@@ -127,7 +127,7 @@ pub(super) struct Parts<P: Platform> {
     free: P::Atomic<u32>,
     /// Not the platform's: it changes only with the size of the zone.
     ballooned: AtomicU32,
-    /// Frames that may just be on their way from `free` to the balloon: no part of the peak.
+    /// Frames that may just be moving from `free` to the balloon; they do not count in the peak.
     inflating: AtomicU32,
     peak: P::Atomic<u32>,
 }

@@ -2,7 +2,7 @@
 //! it may use.
 //!
 //! Locking: none. The words are not the platform's atomics, because they change only with the size
-//! of the zone. A reader beside a change may combine old and new values: each is right on its own.
+//! of the zone. A reader during a change may combine old and new values: each is right on its own.
 
 use super::pcp::{Limits, ListRule};
 use super::watermark::Watermarks;
@@ -30,14 +30,14 @@ fn halves(word: &AtomicU64) -> (u32, u32) {
 }
 
 impl Size {
-    /// That of a zone with `frames` frames.
+    /// The size of a zone with `frames` frames.
     pub(super) fn new(frames: u32, marks: Watermarks, cpus: usize, rule: ListRule) -> Size {
         let size = Size { marks: AtomicU64::new(0), limits: AtomicU64::new(0), cpus, rule };
         size.set(frames, marks);
         size
     }
 
-    /// Changes it.
+    /// Changes the size.
     pub(super) fn set(&self, frames: u32, marks: Watermarks) {
         let gap = marks.low - marks.min;
         debug_assert_eq!(marks.high - marks.low, gap, "the marks are equally far apart");

@@ -15,7 +15,7 @@ pub fn seeds(count: u64, test: impl Fn(u64)) {
 }
 
 /// As [`seeds`], by a thread for each CPU: for tests without threads of their own whose seeds take
-/// seconds, and not all the same time.
+/// seconds, and some longer than others.
 ///
 /// # Panics
 /// If `test` does, once the other threads are through.

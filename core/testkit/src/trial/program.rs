@@ -46,8 +46,8 @@ pub trait Program<P: Platform>: Send + Sync + 'static {
         value: u64,
     ) -> Result<(), FaultError>;
 
-    /// Lets the platform use memory besides its frames, of `frames` frames' size. Platforms of
-    /// which tests cannot ask it do not.
+    /// Makes the platform use as much memory as `frames` frames have, in addition to its frames.
+    /// Platforms that tests cannot make do so ignore the call.
     fn owe(&self, _manager: &Manager<P>, _frames: u32) {}
 }
 

@@ -33,7 +33,7 @@ impl Removals {
         Removals { random, under_way: None, held: 0, removed: None }
     }
 
-    /// Sometimes: begins to remove a device. Goes on with what was begun.
+    /// Sometimes: begins to remove a device. Continues a removal that was begun.
     pub(super) fn step<P: Platform, G: Program<P>>(&mut self, world: &World<P, G>) {
         let manager = &world.manager;
         match (&mut self.removed, &mut self.under_way) {
@@ -85,7 +85,7 @@ impl Removals {
         self.under_way = None;
     }
 
-    /// A device without which accesses do not fail, if they may not.
+    /// A device that can be removed; if accesses may not fail, one without which they do not.
     fn choose<P: Platform>(&mut self, manager: &Manager<P>, plan: &Plan) -> Option<u8> {
         let infos = manager.platform().devices();
         let swaps = (0..infos.len()).filter(|device| infos[*device].gives_slots());
@@ -98,7 +98,7 @@ impl Removals {
         (suffice || plan.failures == Failures::Allowed).then_some(*chosen as u8)
     }
 
-    /// Ends what was begun: all devices are in use.
+    /// Ends a removal that was begun: all devices are in use afterwards.
     pub(super) fn finish<P: Platform>(&mut self, manager: &Manager<P>) {
         if let Some(swapoff) = self.under_way.take() {
             manager.cancel_swapoff(swapoff.device());

@@ -1,4 +1,4 @@
-//! Parts of an export, which processes of a run share.
+//! The parts of an export (extents), which the processes of a run share.
 //!
 //! ```text
 //! slots     | segment of 512 | segment | ...                  of a device of a process
@@ -6,16 +6,17 @@
 //! export    label, unused to 256 KiB | extent of 2 MiB | extent | ...
 //! file      a byte for each extent: locked by the process that has it
 //! ```
-//! Locks of open file descriptions (fcntl(2)) tell who has an extent: the kernel ends them with the
-//! last process that has a copy of the description, however it ends. A forked child that reads its
-//! parent's pages has one. Locks lie beyond the end of the file, at places of the export: any file
-//! serves, and one serves several exports.
+//! A lock of an open file description (fcntl(2)) marks an extent as taken. The kernel releases the
+//! lock when the last process that has a copy of the description ends, however it ends; a forked
+//! child that reads its parent's pages has a copy. The locks lie beyond the end of the file, at
+//! offsets that belong to the export: any file can be used, and one file serves several exports.
 //!
-//! Locks of another description, which a process shares with none, tell that it needs the contents,
-//! and that it uses the export: the last one that ends gives the contents back to the server, and
-//! says in the label that the export is not in use.
+//! Locks of another description, which each process has to itself, mark that the process needs the
+//! contents, and that it uses the export. The last process that ends gives the contents back to the
+//! server, and says in the label that the export is not in use.
 //!
-//! Locks: `state`, for a segment that gets an extent or loses it; no system call under it waits.
+//! Locks: `state`, for a segment that gets an extent or loses it; no system call made under it
+//! waits.
 
 use crate::array::Array;
 use crate::remote::server::hash;
@@ -34,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of an extent.
 pub(super) const EXTENT: usize = SEGMENT as usize * PAGE_SIZE;
-/// Where the first one begins.
+/// Where the first extent begins.
 const FIRST: u64 = 256 << 10;
 /// The smallest size with an extent.
 pub(crate) const SIZE_MIN: Bytes = Bytes(FIRST + EXTENT as u64);
@@ -46,14 +47,14 @@ const EXPORTS: u64 = 1 << 24;
 const HOLDERS: u64 = 1 << 62;
 
 pub(super) struct Extents {
-    /// Has the locks of extents.
+    /// The file that the extents' locks are on.
     file: Arc<OwnedFd>,
-    /// The place of the first one's lock.
+    /// The place of the first extent's lock.
     base: u64,
     count: u32,
-    /// The number of each segment's extent, and one; 0: none.
+    /// For each segment the number of its extent plus one; 0: none.
     map: Arc<Array<AtomicU64>>,
-    /// Extents that it has.
+    /// The extents that this process has.
     taken: Arc<SlotSet>,
     /// The place of the holders' locks.
     holders: u64,
@@ -63,13 +64,13 @@ pub(super) struct Extents {
 struct State {
     /// The extent to try next.
     next: u32,
-    /// Has a holder's lock.
+    /// The description that has this holder's locks.
     hold: Option<OwnedFd>,
 }
 
 impl Extents {
-    /// None yet, of the first `size` bytes of an export. `path` is a file that all processes of the
-    /// run use, and `None` that of a process without others.
+    /// No extents yet, of the first `size` bytes of an export. `path` is a file that all processes
+    /// of the run use; `None`: this process is alone.
     ///
     /// # Errors
     /// The system's error number.
@@ -84,7 +85,7 @@ impl Extents {
         let shared = path.map(|path| open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()));
         let (file, count) = match shared {
             None => (alone(), count),
-            // The run has ended, or this process has dropped its privileges: it takes none.
+            // The run has ended, or this process has dropped its privileges: it takes no extents.
             Some(Err(Errno::NOENT | Errno::ACCESS | Errno::PERM)) => (alone(), 0),
             Some(opened) => (opened, count),
         };
@@ -98,7 +99,7 @@ impl Extents {
             map: Arc::new(Array::new(slots.div_ceil(SEGMENT) as usize)?),
             taken: Arc::new(SlotSet::new(count.max(1))?),
             holders: HOLDERS | id >> 8,
-            // Not where a process that was killed has just written.
+            // Not at the extents to which a process that was killed has just written.
             state: Mutex::new(State { next: path.map_or(0, |_| id as u32), hold: None }),
         };
         extents.hold();
@@ -132,7 +133,7 @@ impl Extents {
         Ok(())
     }
 
-    /// Takes an extent that nobody has.
+    /// Takes an extent that no process has.
     fn claim(&self, state: &mut State) -> Option<u32> {
         let mut tried = 0;
         while tried < self.count {
@@ -172,7 +173,8 @@ impl Extents {
     fn give_up(&self, segment: usize) {
         if let Some(extent) = self.map[segment].swap(0, Relaxed).checked_sub(1) {
             self.taken.remove(extent as u32, 1);
-            // It fails for lack of memory: nobody can use the extent then until this process ends.
+            // This can fail for lack of memory: then no process can use the extent until this one
+            // ends.
             let place = self.base + extent;
             let _ = set_lock(self.file.as_fd(), Lock::None, place, 1);
         }
@@ -184,8 +186,9 @@ impl Extents {
         (0..self.map.len()).for_each(|segment| self.give_up(segment));
     }
 
-    /// The ranges of the export that it has: offsets, and lengths in bytes. A forked child knows
-    /// extents that its parent has given up since: those that another process has now are left out.
+    /// The ranges of the export that this process has: offsets, and lengths in bytes. A forked
+    /// child may list extents that its parent has given up since: those that another process has
+    /// now are left out.
     pub(super) fn ranges(&self) -> impl Iterator<Item = (u64, usize)> {
         let is_own = |extent: &u32| {
             let place = self.base + u64::from(*extent);
@@ -199,28 +202,30 @@ impl Extents {
         if self.count == 0 {
             return;
         }
-        // A copy of a descriptor has the same description; its name in /proc gives a new one. After
-        // privileges were dropped it may be for reading only: then it is never the last.
+        // A copy of a descriptor has the same description; opening its name in /proc gives a new
+        // one. After privileges were dropped the file may open only for reading: then this process
+        // never counts as the last.
         let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let opened = |access| open(&name, access | OFlags::CLOEXEC, Mode::empty());
         let held = opened(OFlags::RDWR).or_else(|_| opened(OFlags::RDONLY)).ok();
         let lock = |fd: &OwnedFd, place| set_lock(fd.as_fd(), Lock::Shared, place, 1);
         let held =
             held.filter(|fd| [self.holders, self.users()].map(|at| lock(fd, at)) == [Ok(()); 2]);
-        // One of another process is a number here.
+        // A descriptor of another process is only a number here: it is not closed.
         std::mem::forget(std::mem::replace(&mut self.state().hold, held));
     }
 
-    /// This process needs the contents no more; returns whether no other does.
+    /// This process does not need the contents any more; returns whether no other process does.
     pub(super) fn let_go(&self) -> bool {
-        // The exclusive lock stays: nobody waits for it.
+        // The exclusive lock stays: no process waits for it.
         self.is_alone(self.holders)
     }
 
     /// This process does not use the export any more; returns whether no other of the run does.
     pub(super) fn leave(&self) -> bool {
         let is_last = self.is_alone(self.users());
-        // It cannot fail: it needs no memory. A process that begins needs a shared one.
+        // The exclusive lock is released, because a process that starts needs a shared one. This
+        // cannot fail: it needs no memory.
         self.set_hold(Lock::None, self.users());
         is_last
     }
@@ -230,8 +235,8 @@ impl Extents {
         self.base + PER_EXPORT - 1
     }
 
-    /// Gives up its shared lock at a place, and takes the exclusive one if no other process has
-    /// any. Of processes that end at once, one gets it.
+    /// Gives up the shared lock at a place, and takes the exclusive one if no other process has a
+    /// lock there. If several processes end at once, one of them gets it.
     fn is_alone(&self, place: u64) -> bool {
         self.set_hold(Lock::None, place) && self.set_hold(Lock::Exclusive, place)
     }
@@ -240,7 +245,7 @@ impl Extents {
         self.state().hold.as_ref().is_some_and(|fd| set_lock(fd.as_fd(), lock, place, 1).is_ok())
     }
 
-    /// Those of a parent process, in a forked child.
+    /// The parent's extents, in a forked child.
     pub(super) fn inherit(&self) -> Extents {
         Extents {
             file: self.file.clone(),

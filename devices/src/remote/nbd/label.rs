@@ -1,13 +1,15 @@
-//! The label in the first page of an export: it is swap of Highwater, and in use or not.
+//! The label in the first page of an export says that it is swap of Highwater, and whether it is in
+//! use.
 //!
 //! ```text
 //! "Highwater swap 1"   beat: 0, or a number that changes while processes use the export   zeros
 //! ```
-//! A server that was stopped carries out late what a session before has sent: a label that changes
-//! once, or several times in a moment, is not in use for that.
+//! A server that was stopped for a while carries out late the requests of an earlier session. So a
+//! label that changes once, or several times in quick succession, does not count as in use for that
+//! alone.
 //!
-//! An export without a label is used if its first pages are zeros: what file systems, partition
-//! tables and volume managers write is there.
+//! An export without a label is accepted if its first pages are zeros: file systems, partition
+//! tables and volume managers write there.
 
 use crate::error::Reason;
 use crate::remote::nbd::link::{Failure, Link};
@@ -18,11 +20,11 @@ use std::time::Duration;
 
 /// How often the beat changes.
 pub(super) const BEAT: Duration = Duration::from_secs(2);
-/// Between two looks at a beat.
+/// The time between two reads of a beat.
 const LOOK: Duration = Duration::from_millis(200);
-/// Looks at the same beat after which nobody is taken to be there: 5 s.
+/// Reads of the same beat after which the export counts as unused: 5 s.
 const STILL: u32 = 25;
-/// Looks after a first change in which further ones are of what was held up together: 1 s.
+/// Reads after the first change in which further changes count as delayed together with it: 1 s.
 const BURST: u32 = 5;
 /// Pages that are zeros in an empty export: up to the label of btrfs at 64 KiB, the last one.
 const BLANK_PAGES: u64 = 17;
@@ -67,8 +69,8 @@ fn label(beat: u64) -> Page {
     page
 }
 
-/// Reads the first page. Refuses an export that holds data by it: a server that was started anew
-/// may serve another one by that name.
+/// Reads the first page, and refuses the export if that page holds other data: a server that was
+/// restarted may serve another export under that name.
 pub(super) fn look(link: &mut Link) -> Result<Standing, Failure> {
     match standing(&link.read(0)?) {
         Standing::Other => Err(Failure::Unfit(Reason::HoldsData)),
@@ -76,7 +78,7 @@ pub(super) fn look(link: &mut Link) -> Result<Standing, Failure> {
     }
 }
 
-/// Refuses an export with this state if it holds data behind its first page, or is used.
+/// Refuses an export with this state if it holds data behind its first page, or is in use.
 pub(super) fn check(link: &mut Link, found: Standing) -> Result<(), Failure> {
     let beat = match found {
         Standing::Idle => return Ok(()),
@@ -103,12 +105,13 @@ pub(super) fn check(link: &mut Link, found: Standing) -> Result<(), Failure> {
     }
 }
 
-/// A beat that is watched. Looks are counted: the watcher itself may be stopped for a while.
+/// A beat that is watched. Reads are counted instead of time, because the watcher itself may be
+/// stopped for a while.
 struct Watch {
     beat: u64,
-    /// Looks at this beat.
+    /// Reads of this beat so far.
     same: u32,
-    /// Looks since the first change.
+    /// Reads since the first change.
     changed: Option<u32>,
 }
 
@@ -138,12 +141,12 @@ impl Watch {
 /// Tells others that the export is in use.
 pub(super) fn beat(link: &mut Link) -> Result<(), Problem> {
     let mut random = [0; 8];
-    // Without random bytes it is in use, and does not change.
+    // Without random bytes the beat says that the export is in use, but does not change.
     let _ = getrandom(&mut random, GetRandomFlags::empty());
     link.write(0, &label(u64::from_ne_bytes(random).max(1)))
 }
 
-/// Tells others that it is not.
+/// Tells others that the export is not in use.
 pub(super) fn rest(link: &mut Link) -> Result<(), Problem> {
     link.write(0, &label(0))
 }
@@ -152,7 +155,7 @@ pub(super) fn rest(link: &mut Link) -> Result<(), Problem> {
 mod tests {
     use super::*;
 
-    /// Expects this decision, after this number of looks, from these beats.
+    /// Expects this decision, after this number of reads, from these beats.
     #[track_caller]
     fn assert_found(beats: impl IntoIterator<Item = u64>, expected: (Sight, usize)) {
         let mut watch = Watch { beat: 1, same: 0, changed: None };

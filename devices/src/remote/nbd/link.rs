@@ -1,7 +1,7 @@
 //! A connection to an export.
 //!
-//! Answers come in any order: a cookie names the request, by its number among those that were sent
-//! together, and these by theirs.
+//! Answers come in any order. A cookie names the request: the number of its group, the requests
+//! that were sent together, and its number within the group.
 
 use crate::error::{Reason, TlsFault};
 use crate::remote::endpoint::Endpoint;
@@ -26,7 +26,7 @@ const INDEX_BITS: u32 = 16;
 pub(super) struct Link {
     stream: Stream,
     pub(super) terms: Terms,
-    /// How often requests were sent.
+    /// How many groups of requests were sent.
     sent: u64,
     /// Requests without an answer, by their numbers.
     pub(super) pending: u64,
@@ -35,9 +35,9 @@ pub(super) struct Link {
 /// Why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// It may be there later.
+    /// There may be one later.
     Problem(Problem),
-    /// The server, or the export, is none for swap.
+    /// The server or the export cannot be used for swap.
     Unfit(Reason),
 }
 
@@ -68,18 +68,19 @@ impl Link {
         if let Some(reason) = unfit(&terms, size) {
             return Err(Failure::Unfit(reason));
         }
-        // The server cannot be made to drop an old connection: a slow one is not asked anew.
+        // The server cannot be made to drop an old connection, so requests on a slow one are not
+        // repeated on another.
         stream.set_deadline(deadline)?;
         Ok(Link { stream, terms, sent: 0, pending: 0 })
     }
 
-    /// Collects the head of a request, which gets `index` for a number.
+    /// Collects the header of a request, which gets the number `index`.
     pub(super) fn collect(&mut self, command: Command, index: usize, offset: u64, length: usize) {
         let cookie = self.sent << INDEX_BITS | index as u64;
         self.put(&wire::request(command, cookie, offset, length as u32));
     }
 
-    /// Collects bytes that are written, behind their request.
+    /// Collects the data of a write, behind the header.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         let (room, used) = self.stream.room();
         room[used..used + bytes.len()].copy_from_slice(bytes);
@@ -97,7 +98,7 @@ impl Link {
         let Reply { cookie, error } = wire::reply(&self.stream.take_array()?)?;
         match error {
             _ if cookie >> INDEX_BITS != self.sent => Err(Problem::Malformed),
-            // The server ends, and another one may follow.
+            // The server is shutting down, and another one may follow.
             Some(libc::ESHUTDOWN) => Err(Problem::Lost(libc::ESHUTDOWN)),
             error => Ok(((cookie & ((1 << INDEX_BITS) - 1)) as usize, error)),
         }
@@ -108,7 +109,7 @@ impl Link {
         self.sent += 1;
     }
 
-    /// Takes what was read.
+    /// Takes the data of a read.
     pub(super) fn take(&mut self, bytes: &mut [u8]) -> Result<(), Problem> {
         self.stream.take(bytes)
     }
@@ -149,7 +150,7 @@ impl Link {
                 count += 1;
             }
             self.send()?;
-            // A refusal leaves contents that nobody can read.
+            // If the server refuses, contents stay that nobody can read.
             (0..count).try_for_each(|_| self.reply().map(drop))?;
             self.turn();
         }
@@ -157,7 +158,7 @@ impl Link {
     }
 }
 
-/// Greets; the client's greeting is collected.
+/// Receives the server's greeting, and collects the client's.
 fn greet(stream: &mut Stream) -> Result<(), Failure> {
     let greeting = wire::greeting(&stream.take_array()?).map_err(Problem::from)?;
     if greeting == Greeting::Old {
@@ -167,7 +168,7 @@ fn greet(stream: &mut Stream) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Goes on by TLS, or not at all.
+/// Switches to TLS, or fails.
 fn start_tls(stream: &mut Stream, tls: &Tls) -> Result<(), Failure> {
     collect(stream, wire::start_tls);
     stream.send()?;
@@ -179,7 +180,7 @@ fn start_tls(stream: &mut Stream, tls: &Tls) -> Result<(), Failure> {
     }
 }
 
-/// Collects what `put` writes into the room for it, whose length it returns.
+/// Collects the bytes that `put` writes into the room it is given; `put` returns their number.
 fn collect(stream: &mut Stream, put: impl FnOnce(&mut [u8]) -> usize) {
     let (room, used) = stream.room();
     let more = put(&mut room[used..]);
@@ -229,8 +230,8 @@ fn unfit(terms: &Terms, size: Bytes) -> Option<Reason> {
 
 impl Connection for Link {
     /// A connection is given up only when the other side is gone, when the other replica has
-    /// answered a read, or after all patience. If a write is carried out later and its slot has a
-    /// newer page, the seal notices that: no number of a write is given twice.
+    /// answered a read, or after all patience. If the server carries out a write later, when its
+    /// slot has a newer page, the seal detects this: no number of a write is given twice.
     fn hang_up(self) -> Option<Link> {
         None
     }
@@ -245,7 +246,7 @@ impl Connection for Link {
 
     fn disconnect(&mut self) {
         self.collect(Command::Disconnect, 0, 0, 0);
-        // It is closed in any case.
+        // The connection is closed in any case.
         let _ = self.send();
     }
 }

@@ -9,8 +9,8 @@
 //! A server that does not promise that connections see each other's writes gets one connection, and
 //! one batch at a time. Writes need no flush: the pages are of no use after the server's end.
 //!
-//! Locks: `trims`, held by the threads that give back parts of the export while they do that, so
-//! that none of it belongs to another process meanwhile; and that of [`extents`].
+//! Locks: `trims`, held by a thread while it gives back parts of the export, so that these parts do
+//! not pass to another process meanwhile; and the lock of [`extents`].
 
 mod extents;
 mod label;
@@ -43,14 +43,14 @@ use wire::{Command, Terms};
 pub(crate) use extents::SIZE_MIN;
 pub(crate) use wire::EXPORT_MAX;
 
-/// How long the end waits for others that end, and between two looks.
+/// How long a process that ends waits for others that end, and how often it polls.
 const END_MAX: Duration = Duration::from_millis(300);
 const LOOK: Duration = Duration::from_millis(1);
 
 // A cookie names a piece.
 const _: () = assert!(PAGES <= u64::BITS as usize);
 
-/// Asks `find` until it finds something, or for `most`.
+/// Calls `find` until it finds something, for at most `most`.
 fn within<T>(most: Duration, mut find: impl FnMut() -> Option<T>) -> Option<T> {
     let began = Instant::now();
     loop {
@@ -72,7 +72,7 @@ struct Nbd {
     trims: Mutex<()>,
 }
 
-/// Connects, and looks whether the export is one for swap.
+/// Connects, and checks that the export can be used for swap.
 pub(crate) fn open(
     spec: &Spec,
     server: &Server,
@@ -128,7 +128,7 @@ fn reason(failure: Failure) -> Reason {
     }
 }
 
-/// The refusal that an error number of a request stands for.
+/// The refusal that a request's error number means.
 fn refusal(direction: Direction, errno: i32) -> Refusal {
     match (direction, errno) {
         (Direction::Write, libc::ENOSPC | libc::EDQUOT | libc::ENOMEM) => Refusal::Full,
@@ -166,8 +166,8 @@ impl Nbd {
         true
     }
 
-    /// At the end, when the keeper ends as well, which may have `trims` for as long as all patience
-    /// lasts. `None`: the contents stay.
+    /// Locks `trims` at the end of the device. The keeper, which ends as well, may hold `trims`
+    /// until the patience is over. `None`: the contents stay on the server.
     fn lock_trims(&self) -> Option<MutexGuard<'_, ()>> {
         within(END_MAX, || match self.trims.try_lock() {
             Ok(trims) => Some(trims),
@@ -183,7 +183,7 @@ impl Nbd {
         Ok(())
     }
 
-    /// The parts of the export of slots that are in a row.
+    /// The parts of the export that hold these slots, one for each run of adjacent slots.
     fn ranges(&self, segment: u32, slots: Group) -> impl Iterator<Item = (u64, usize)> {
         let start = self.extents.offset(segment * SEGMENT);
         let mut slots = members(slots).peekable();
@@ -212,7 +212,7 @@ impl Store for Nbd {
         let opened = connect(&self.endpoint, &self.export, self.size, deadline);
         opened.map(|(link, _)| link).map_err(|failure| match failure {
             Failure::Problem(problem) => problem,
-            // It is being set up.
+            // The export is being set up.
             Failure::Unfit(_) => Problem::Refused(Refusal::Busy),
         })
     }
@@ -290,7 +290,8 @@ impl Store for Nbd {
     }
 
     fn end(&self, link: &mut Link) -> Result<(), Problem> {
-        // Children that ended just before are about to let go, and know only a part of it.
+        // Waits for children that have just ended: they are about to give up their holds, and know
+        // only a part of the contents.
         if within(END_MAX, || self.extents.let_go().then_some(())).is_some()
             && let Some(trims) = self.lock_trims()
         {
@@ -303,7 +304,7 @@ impl Store for Nbd {
     }
 
     fn detach(&self) {
-        // Nothing is stored yet, and the description is this process's from now on.
+        // Nothing to do: nothing is stored yet, and the description is this process's from now on.
     }
 
     fn inherit(&self) -> Nbd {

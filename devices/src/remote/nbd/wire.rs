@@ -16,8 +16,8 @@ const OPTION_REPLY_MAGIC: u64 = 0x3_e889_0455_65a9;
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;
 
-/// Flags of greeting and client: the server answers to options that it does not know; and, it
-/// leaves out zeros that no client needs.
+/// Flags of the greeting and of the client: the server also answers options that it does not know;
+/// and it leaves out zeros that no client needs.
 const FIXED_NEWSTYLE: u16 = 1;
 const NO_ZEROES: u16 = 2;
 
@@ -31,7 +31,7 @@ const READ_ONLY: u16 = 1 << 1;
 const SEND_TRIM: u16 = 1 << 5;
 const CAN_MULTI_CONN: u16 = 1 << 8;
 
-/// The longest data of an answer to an option. Longer ones are no answers.
+/// The longest data of an answer to an option. Longer data are malformed.
 const DATA_MAX: u32 = 64 << 10;
 /// The longest name of an export.
 pub(crate) const EXPORT_MAX: usize = 4096;
@@ -41,7 +41,7 @@ pub(super) const OPTION_REPLY_BYTES: usize = 20;
 pub(super) const REQUEST_BYTES: usize = 28;
 pub(super) const REPLY_BYTES: usize = 16;
 
-/// It is not the protocol.
+/// The bytes do not follow the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -66,7 +66,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from(u32_at(bytes, at)?) << 32 | u64::from(u32_at(bytes, at + 4)?))
 }
 
-/// The first bytes of a server.
+/// Parses the first bytes that a server sends.
 pub(super) fn greeting(bytes: &[u8; GREETING_BYTES]) -> Result<Greeting, Malformed> {
     match (u64_at(bytes, 0), u64_at(bytes, 8), u16_at(bytes, 16)) {
         (Some(GREETING_MAGIC), Some(OPTION_MAGIC), Some(flags)) if flags & FIXED_NEWSTYLE != 0 => {
@@ -82,7 +82,7 @@ pub(super) fn client_flags() -> [u8; 4] {
     u32::from(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes()
 }
 
-/// Puts bytes into a room; returns how many.
+/// Copies `parts` into `room`; returns the number of bytes.
 pub(super) fn put(room: &mut [u8], parts: &[&[u8]]) -> usize {
     let mut used = 0;
     for bytes in parts {
@@ -92,7 +92,7 @@ pub(super) fn put(room: &mut [u8], parts: &[&[u8]]) -> usize {
     used
 }
 
-/// Asks to go on by TLS. Returns the bytes of `room` used.
+/// Asks to switch to TLS. Returns the bytes of `room` used.
 pub(super) fn start_tls(room: &mut [u8]) -> usize {
     put(room, &[&OPTION_MAGIC.to_be_bytes(), &OPTION_START_TLS.to_be_bytes(), &0u32.to_be_bytes()])
 }
@@ -106,7 +106,7 @@ pub(super) fn go(export: &str, room: &mut [u8]) -> usize {
         &(4 + name + 2 + 2).to_be_bytes(),
         &name.to_be_bytes(),
         export.as_bytes(),
-        // A list of one.
+        // A list of one entry.
         &1u16.to_be_bytes(),
         &INFO_BLOCK_SIZE.to_be_bytes(),
     ];
@@ -118,7 +118,7 @@ pub(super) fn go(export: &str, room: &mut [u8]) -> usize {
 pub(super) enum OptionReply {
     /// It is granted.
     Ack,
-    /// A part of its terms.
+    /// A part of the export's terms.
     Info,
     Refused(GoRefusal),
 }
@@ -134,7 +134,7 @@ pub(super) enum GoRefusal {
     Unwilling,
 }
 
-/// The head of an answer to an option, and the length of its data.
+/// Parses the header of an answer to an option; returns its kind and the length of its data.
 pub(super) fn option_reply(
     option: u32,
     bytes: &[u8; OPTION_REPLY_BYTES],
@@ -170,12 +170,12 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Those of a server that says nothing.
+    /// The terms of a server that says nothing.
     pub(super) fn new() -> Terms {
         Terms { size: None, flags: 0, block_min: 1, block_max: 32 << 20 }
     }
 
-    /// Notes the data of an [`OptionReply::Info`].
+    /// Records the data of an [`OptionReply::Info`].
     pub(super) fn note(&mut self, data: &[u8]) -> Result<(), Malformed> {
         match (u16_at(data, 0).ok_or(Malformed)?, data.len()) {
             (INFO_EXPORT, 12) => {
@@ -187,7 +187,7 @@ impl Terms {
                 self.block_max = u32_at(data, 10).ok_or(Malformed)?;
             }
             (INFO_EXPORT | INFO_BLOCK_SIZE, _) => return Err(Malformed),
-            // Not asked for, which is permitted.
+            // Information that was not asked for, which is permitted.
             _ => {}
         }
         Ok(())
@@ -206,7 +206,8 @@ impl Terms {
         self.flags & CAN_MULTI_CONN != 0
     }
 
-    /// The most pages of a request; `None`: a page is no whole number of blocks, or too much.
+    /// The most pages of a request; `None`: a page is not a whole number of blocks, or is longer
+    /// than a request may be.
     pub(super) fn run_max(&self) -> Option<usize> {
         let pages = self.block_max as usize / PAGE_SIZE;
         let is_whole = self.block_min > 0 && PAGE_SIZE.is_multiple_of(self.block_min as usize);
@@ -223,7 +224,7 @@ pub(super) enum Command {
     Trim = 4,
 }
 
-/// The head of a request about a range of the export, in bytes. The pages of a write follow it.
+/// The header of a request about a range of the export, in bytes. The pages of a write follow it.
 pub(super) fn request(
     command: Command,
     cookie: u64,
@@ -240,7 +241,7 @@ pub(super) fn request(
     bytes
 }
 
-/// The head of an answer. The pages of a read follow it, unless there is an error.
+/// The header of an answer. The pages of a read follow it, unless there is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) cookie: u64,

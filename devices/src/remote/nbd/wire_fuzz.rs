@@ -1,5 +1,5 @@
-//! A handshake and replies as a server writes them, whole, damaged and cut, against what was
-//! written.
+//! A handshake and replies as a server writes them, whole, damaged and cut. What is read is
+//! compared with what was written.
 
 use super::*;
 use highwater_units::Prng;
@@ -50,7 +50,7 @@ fn random_answers(random: &mut Prng) -> Said {
     Said { bytes, terms, end }
 }
 
-/// Reads answers as the client does; `None`: they are cut.
+/// Reads answers as the client does; `None`: they are cut short.
 fn read(mut bytes: &[u8]) -> Result<Option<(Terms, OptionReply)>, Malformed> {
     let mut terms = Terms::new();
     while let Some((head, rest)) = bytes.split_first_chunk() {

@@ -6,9 +6,10 @@
 //!         \- routes    the servers that were asked for the pieces of a window
 //! requests --> owner of the key --> answers; -MOVED, -ASK --> the server that is named
 //! ```
-//! Once one connection is lost, those are given up on which something is under way. The server that
-//! they were to is made to drop them before it is sent anything else, by this bundle or another: a
-//! write that it has received must not be carried out after the next one of its slot.
+//! Once one connection is lost, all connections with requests in flight are given up. Before
+//! anything else is sent to the server of such a connection, by this bundle or another, the server
+//! is made to drop the connection: a write that it has received there must not be carried out after
+//! the next write of the same slot.
 
 use crate::remote::redis::cluster;
 use crate::remote::redis::keys::{Key, expire};
@@ -29,11 +30,11 @@ pub(super) const REDIRECTIONS: usize = 8;
 const TOGETHER: usize = 256;
 /// How long a server may take to describe its cluster, when others can be asked.
 const DESCRIPTION_MAX: Duration = Duration::from_millis(300);
-/// How long a server may take to show that it answers again.
+/// How long a server may take to answer a probe.
 const PROBE_MAX: Duration = Duration::from_millis(500);
-/// So many keys are tried for one that is there.
+/// How many keys are tried to find one that exists.
 const KEYS_MAX: usize = 16;
-/// The part of the time that an answer may take for which a write waits for replicas.
+/// A write waits for replicas for one part in this many of the time that an answer may take.
 const COPY_PART: u32 = 2;
 
 /// Connections to servers.
@@ -41,18 +42,18 @@ pub(super) struct Bundle {
     members: Vec<Member>,
     deadline: Duration,
     pub(super) layout: Arc<Layout>,
-    /// A stamp from before the layout was read; 0: the requests may change nothing.
+    /// A stamp from before the layout was read; 0: the requests may turn out to change nothing.
     since: u64,
     pub(super) routes: Routes,
 }
 
-/// The server of each piece of a window that is under way.
+/// The server of each piece of a window in flight.
 pub(super) type Routes = [Option<Route>; PAGES];
 
 #[derive(Default)]
 struct Member {
     link: Option<Link>,
-    /// Its server, once there was a connection.
+    /// Its server, once a connection was made.
     node: Option<Arc<Node>>,
     stage: Stage,
 }
@@ -64,8 +65,8 @@ enum Stage {
     Idle,
     /// Requests were collected, or sent.
     Asked,
-    /// They are writes, to a server of a cluster. If replicas are waited for, the last answer is
-    /// the number of those that have the writes.
+    /// The requests are writes, to a server of a cluster. If replicas are waited for, the last
+    /// answer is the number of replicas that have the writes.
     Copied(Copying),
 }
 
@@ -82,7 +83,7 @@ impl Bundle {
         &mut self.members[server]
     }
 
-    /// Gives up the connections on which something is under way.
+    /// Gives up the connections with requests in flight.
     fn give_up_failed(&mut self) {
         let failed = self.members.iter_mut().filter(|member| member.stage != Stage::Idle);
         failed.for_each(Member::give_up);
@@ -111,7 +112,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// The connection to a server that there is.
+    /// The existing connection to a server.
     fn made(&mut self, nodes: &Nodes, server: usize) -> Result<&mut Link, Problem> {
         let deadline = nodes.deadline(&self.layout, server, self.deadline);
         let link = self.member(server).link.as_mut().ok_or(Problem::Malformed)?;
@@ -119,8 +120,8 @@ impl Bundle {
         Ok(link)
     }
 
-    /// Before requests are collected: gives up connections on which the last ones failed, and looks
-    /// which servers have the keys, if that is in doubt.
+    /// Before requests are collected: gives up connections on which the last requests failed, and
+    /// asks which servers have the keys, if that is in doubt.
     pub(super) fn begin(&mut self, nodes: &Nodes) -> Result<(), Problem> {
         self.give_up_failed();
         if nodes.take_doubt() {
@@ -133,7 +134,7 @@ impl Bundle {
     }
 
     /// Asks one server after the other for the state of the cluster: connected ones that answer
-    /// first, and again with more time if none answers soon.
+    /// come first. If none answers soon, it asks again with more time.
     fn describe(&mut self, nodes: &Nodes) -> Result<(), Problem> {
         let mut servers: Vec<usize> = (0..nodes.count()).collect();
         let last = nodes.described_by();
@@ -153,7 +154,7 @@ impl Bundle {
                 }
             }
             if nodes.has_owners() {
-                // They may be right.
+                // The known owners may be right.
                 nodes.doubt();
                 return Ok(());
             }
@@ -165,7 +166,7 @@ impl Bundle {
         let described = self.link(nodes, server).and_then(|link| {
             let masters = cluster::masters(&link.text(&[b"CLUSTER", b"NODES"])?);
             match masters.is_empty() {
-                // It is not, or not yet, in a cluster.
+                // The server is not, or not yet, in a cluster.
                 true => Err(Problem::Refused(Refusal::Busy)),
                 false => nodes.adopt(server, masters),
             }
@@ -204,7 +205,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// Sends writes that were collected, and asks that replicas of each server have them, too.
+    /// Sends the collected writes, and asks each server to wait until its replicas have them, too.
     pub(super) fn send_writes(&mut self, nodes: &Nodes) -> Result<(), Problem> {
         for (server, member) in self.members.iter_mut().enumerate() {
             if let (Stage::Asked, Some(link)) = (member.stage, &mut member.link)
@@ -220,7 +221,7 @@ impl Bundle {
         self.send(nodes)
     }
 
-    /// Takes the last answers. Without a copy in time the writes are to be made again.
+    /// Takes the last answers. If no replica has the writes in time, they must be repeated.
     pub(super) fn end(&mut self, nodes: &Nodes) -> Result<(), Problem> {
         let mut copied = Ok(());
         for (server, member) in self.members.iter_mut().enumerate() {
@@ -244,7 +245,8 @@ impl Bundle {
         copied
     }
 
-    /// The connection with the answer to a request that was made by this route, and that answer.
+    /// Takes the answer to a request that was made by this route; returns the connection and the
+    /// answer.
     pub(super) fn answer(
         &mut self,
         nodes: &Nodes,
@@ -253,7 +255,7 @@ impl Bundle {
         let link = self.made(nodes, route.server)?;
         let mut take = || {
             if route.tenure != Tenure::Whole {
-                // To ASKING or READONLY.
+                // The answer to ASKING or READONLY.
                 link.answer()?;
             }
             link.answer()
@@ -263,10 +265,10 @@ impl Bundle {
         Ok((link, answer?))
     }
 
-    /// Takes the answer to the request behind that one, if it was collected with it.
+    /// Takes the answer to the READWRITE that was collected behind a request to a replica.
     pub(super) fn end_answer(&mut self, nodes: &Nodes, route: Route) -> Result<(), Problem> {
         if route.tenure == Tenure::Copy {
-            // To READWRITE.
+            // The answer to READWRITE.
             let answer = self.made(nodes, route.server)?.answer();
             nodes.note_answer(route.server, &answer);
             answer?;
@@ -274,8 +276,8 @@ impl Bundle {
         Ok(())
     }
 
-    /// Looks for servers that did not answer: whether they do, and whether others have their keys;
-    /// and whether replicas have what they may have lacked of these keys.
+    /// Checks servers that did not answer: whether they do now, and whether others have their keys.
+    /// Also checks whether replicas have caught up with changes of these keys that they may lack.
     pub(super) fn look_again<Keys: Iterator<Item = Key>>(
         &mut self,
         nodes: &Nodes,
@@ -305,8 +307,8 @@ impl Bundle {
         Ok(())
     }
 
-    /// Waits, for a while, until all replicas of a server have what it was sent before: WAIT counts
-    /// from the last change on, which is one of a lifetime.
+    /// Waits, for a while, until all replicas of a server have all earlier writes. WAIT refers to
+    /// the connection's last change, so it first extends the lifetime of a key.
     fn look_for_copies(
         &mut self,
         nodes: &Nodes,
@@ -329,7 +331,7 @@ impl Bundle {
         link.collect(|requests| wait(requests, copying.live, deadline));
         link.send()?;
         match link.answer()? {
-            // Fewer are for the next writes to know.
+            // If there are fewer copies, `note_copies` records this for the next writes.
             Answer::Integer(copies) => {
                 let _ = nodes.note_copies(server, copying, copies.max(0) as usize);
                 Ok(())
@@ -338,7 +340,7 @@ impl Bundle {
         }
     }
 
-    /// Makes a request about a key, where that is.
+    /// Makes a request about a key, to the server that has the key.
     pub(super) fn ask(
         &mut self,
         nodes: &Nodes,
@@ -356,7 +358,7 @@ impl Bundle {
         mut route: Route,
         write: &dyn Fn(&mut Requests<'_>),
     ) -> Result<Answer, Problem> {
-        // Such as one that deletes what is not there.
+        // The request may change nothing, for example if it deletes a key that does not exist.
         self.since = 0;
         for _ in 0..REDIRECTIONS {
             self.collect(nodes, route, write)?;
@@ -372,7 +374,7 @@ impl Bundle {
     }
 
     /// Makes a request about each of many keys, which is to be answered by a number. After a
-    /// failure of one server the others are asked all the same.
+    /// failure of one server the others are still asked.
     pub(super) fn ask_all(
         &mut self,
         nodes: &Nodes,
@@ -398,7 +400,7 @@ impl Bundle {
         failures: &mut Failures,
     ) {
         let layout = self.layout.clone();
-        // A server that is silent loses a turn, not others their time.
+        // A silent server is skipped, so that others do not lose time.
         let reached = |route: &Route| !nodes.turns_away(&layout, *route);
         let route = |key| failures.note(None, layout.owner(key)).filter(reached);
         let routes: Vec<Option<Route>> = keys.iter().map(route).collect();
@@ -421,7 +423,7 @@ impl Bundle {
                 None => {}
             }
         }
-        // Their other answers are not taken.
+        // The other answers of the failed servers are not taken.
         failures.servers.iter().for_each(|server| self.member(*server).give_up());
         failures.note(None, self.end(nodes));
         for (key, from, to) in elsewhere {
@@ -447,7 +449,8 @@ impl Failures {
         route.filter(|route| !self.servers.contains(&route.server))
     }
 
-    /// The result; a failure is noted, and that of a `route` ends its server's part.
+    /// Returns a result's value and records a failure. After a failure on a `route`, its server is
+    /// not asked any more.
     fn note<T>(&mut self, route: Option<Route>, result: Result<T, Problem>) -> Option<T> {
         match result {
             Ok(result) => Some(result),
@@ -491,7 +494,7 @@ impl Member {
     }
 }
 
-/// Adds the request that waits for copies, for a part of the time that an answer may take.
+/// Adds the request that waits for copies, for a fraction of the time that an answer may take.
 fn wait(requests: &mut Requests<'_>, copies: usize, deadline: Duration) {
     requests.begin(3);
     requests.word(b"WAIT");
@@ -499,7 +502,7 @@ fn wait(requests: &mut Requests<'_>, copies: usize, deadline: Duration) {
     requests.number((deadline / COPY_PART).as_millis() as u64);
 }
 
-/// An answer that is a number.
+/// Checks that an answer is a number.
 pub(super) fn whole(answer: Answer) -> Result<(), Problem> {
     match answer {
         Answer::Integer(_) => Ok(()),

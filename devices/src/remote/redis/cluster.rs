@@ -1,4 +1,4 @@
-//! The state of a cluster as one of its servers describes it (`CLUSTER NODES`).
+//! Parses the state of a cluster as one of its servers describes it (`CLUSTER NODES`).
 //!
 //! ```text
 //! ID HOST:PORT@BUS[,NAME] FLAGS MASTER PING PONG EPOCH LINK [SLOT | FIRST-LAST | [MOVING]]...
@@ -23,15 +23,15 @@ pub(super) struct Master {
     pub(super) address: Address,
     /// Hash slots.
     pub(super) slots: Vec<RangeInclusive<usize>>,
-    /// Its replicas that are not taken for dead.
+    /// Its replicas, except those that the server considers dead.
     pub(super) replicas: Vec<Address>,
-    /// How many replicas it has, with those.
+    /// How many replicas it has, including dead ones.
     pub(super) all_replicas: usize,
-    /// The number of the election, or of the move, that gave it the slots.
+    /// The number of the election or move that gave it the slots.
     pub(super) epoch: u64,
 }
 
-/// The longest description that is read: a cluster has 1000 servers at most.
+/// The longest description that is read: a cluster has at most 1000 servers.
 const TEXT_MAX: usize = 1 << 20;
 /// The most lines.
 const LINES_MAX: usize = 4096;
@@ -51,9 +51,9 @@ impl Line<'_> {
         let mut words = text.split_ascii_whitespace();
         let [id, address, flags, master] =
             [words.next()?, words.next()?, words.next()?, words.next()?];
-        // Behind two times.
+        // The epoch follows two times.
         let epoch = words.nth(2)?.parse().ok()?;
-        // Behind the state of the servers' connection.
+        // The slots follow the state of the servers' connection.
         let slots = words.skip(1).collect();
         Some(Line { id, address, flags, master, epoch, slots })
     }
@@ -89,7 +89,7 @@ impl Line<'_> {
     }
 }
 
-/// SLOT or FIRST-LAST; `None`: a slot on its way, or nonsense.
+/// SLOT or FIRST-LAST; `None`: a slot that is being moved, or malformed text.
 fn range(text: &str) -> Option<RangeInclusive<usize>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);

@@ -5,7 +5,7 @@
 //! highwater:ID:N         a hash: the pages of slots 512 N to 512 N + 511, by slot - 512 N
 //! ```
 //! ID is random. The names have no braces, so a cluster spreads the segments over its servers, and
-//! a run of pages within a segment is on one of them.
+//! a run of pages within a segment is on one server.
 
 use crate::remote::redis::resp::Requests;
 use crc::{CRC_16_XMODEM, Crc};
@@ -34,7 +34,7 @@ pub(super) fn expire(requests: &mut Requests<'_>, key: &Key) {
 pub(super) struct Key {
     text: [u8; 48],
     length: usize,
-    /// The segment; that of the holders counts as the first.
+    /// The segment; the key of the holders counts as the first segment's.
     pub(super) segment: u32,
 }
 
@@ -43,7 +43,7 @@ impl Key {
         &self.text[..self.length]
     }
 
-    /// As the Redis Cluster Specification computes it.
+    /// The hash slot as the Redis Cluster Specification computes it.
     pub(super) fn hash_slot(&self) -> usize {
         const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
         usize::from(CRC.checksum(self.bytes())) % HASH_SLOTS
@@ -60,7 +60,7 @@ impl Write for Key {
 }
 
 impl Session {
-    /// A new one.
+    /// A new session.
     ///
     /// # Errors
     /// The system's error number.
@@ -103,7 +103,7 @@ mod tests {
         assert_ne!(Session::new(), Session::new());
     }
 
-    /// Slots as `CLUSTER KEYSLOT` says them.
+    /// Slots as `CLUSTER KEYSLOT` reports them.
     #[test]
     fn hash_slots_are_those_of_the_specification() {
         let slot = |text: &str| {

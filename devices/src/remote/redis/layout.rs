@@ -18,7 +18,7 @@ pub(super) struct Route {
 
 /// Where the keys are.
 pub(super) enum Layout {
-    /// The first so many servers have the segments in turn.
+    /// This many servers, from the first on, have the segments in turn.
     Spread(usize),
     Cluster(Owners),
 }
@@ -29,7 +29,7 @@ pub(super) struct Owners {
     of: Vec<u16>,
     /// Servers that have hash slots.
     servers: Vec<usize>,
-    /// By server.
+    /// The share of each server.
     shares: Vec<Share>,
 }
 
@@ -37,12 +37,12 @@ pub(super) struct Owners {
 #[derive(Clone, Default)]
 pub(super) struct Share {
     pub(super) replicas: Vec<usize>,
-    /// With those that are taken for dead.
+    /// How many replicas it has, including those considered dead.
     pub(super) all_replicas: usize,
     pub(super) epoch: u64,
 }
 
-/// A master as it was described, by the indices of servers.
+/// A master as described, with servers given by index.
 pub(super) struct Described {
     pub(super) server: usize,
     pub(super) slots: Vec<RangeInclusive<usize>>,
@@ -54,9 +54,9 @@ impl Owners {
         Owners { of: vec![NONE; HASH_SLOTS], servers: Vec::new(), shares: Vec::new() }
     }
 
-    /// The owners as `masters` say. A description may be older than what is known: by a master that
-    /// stood still while its replica took over. A slot goes to another server only with an epoch
-    /// that is not smaller.
+    /// The owners as `masters` say. A description may be outdated, if it comes from a master that
+    /// was stopped while its replica took over. So a slot goes to another server only if that
+    /// server's epoch is not smaller than the known owner's.
     pub(super) fn after(&self, masters: &[Described]) -> Owners {
         let mut of = self.of.clone();
         let mut shares: Vec<Share> = self.shares.iter().map(Share::without_replicas).collect();
@@ -88,7 +88,7 @@ impl Share {
         Share { epoch: self.epoch, ..Share::default() }
     }
 
-    /// Whether a replica is here that was not there.
+    /// Whether this share has a replica that the earlier one had not.
     pub(super) fn has_more_than(&self, earlier: Option<&Share>) -> bool {
         let was = |replica| earlier.is_some_and(|share| share.replicas.contains(replica));
         !self.replicas.iter().all(was)
@@ -125,7 +125,7 @@ impl Layout {
         servers
     }
 
-    /// The share of a server that is a master with replicas.
+    /// The share of a server, if it is a master with replicas.
     pub(super) fn copied_share(&self, server: usize) -> Option<&Share> {
         match self {
             Layout::Spread(_) => None,
@@ -152,10 +152,10 @@ mod tests {
         // Its replica takes over.
         let owners = owners.after(&[master(2, 7, &[], 0)]);
         assert!(owners.of.iter().all(|owner| *owner == 2));
-        // It goes on, and does not know that yet.
+        // The old master goes on, and does not know that yet.
         let owners = owners.after(&[master(0, 1, &[2], 0)]);
         assert!(owners.of.iter().all(|owner| *owner == 2));
-        // A part moves.
+        // A part of the slots moves.
         let owners = owners.after(&[master(2, 7, &[], 0), master(1, 8, &[], 9000)]);
         assert_eq!((owners.of[8999], owners.of[9000]), (2, 1));
         let same = owners.after(&[master(1, 8, &[], 9000), master(2, 7, &[], 0)]);

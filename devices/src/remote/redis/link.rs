@@ -17,13 +17,13 @@ pub(super) struct Link {
 /// A connection as the server knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// Differs by start of a server.
+    /// Differs each time the server is started.
     run: u64,
     /// The server's number of the connection.
     id: u64,
 }
 
-/// An answer. The bytes of a text, and the items of an array, are taken next.
+/// An answer. The caller then takes the bytes of a text, or the items of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Done,
@@ -91,7 +91,7 @@ impl Link {
         }
     }
 
-    /// Collects requests, behind those that are there.
+    /// Collects requests, behind those collected before.
     pub(super) fn collect(&mut self, write: impl FnOnce(&mut Requests<'_>)) {
         let (room, used) = self.stream.room();
         let mut requests = Requests::after(used, room);
@@ -159,7 +159,7 @@ impl Link {
 
     /// Makes the server drop an earlier connection, with what it has received there.
     pub(super) fn bury(&mut self, earlier: Identity) -> Result<(), Problem> {
-        // The numbers begin anew when a server is started anew, and could be another client's.
+        // The numbers start again when a server is restarted, and could be another client's.
         if earlier.run != self.identity.run || earlier.run == 0 || earlier.id == 0 {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl Link {
         self.send()?;
         match self.answer()? {
             Answer::Refused(Refusal::Busy) => Err(Problem::Refused(Refusal::Busy)),
-            // A user that may not do this relies on the seal.
+            // If the user may not do this, the seal protects the pages.
             _ => Ok(()),
         }
     }
@@ -181,7 +181,7 @@ impl Link {
         self.stream.set_deadline(deadline)
     }
 
-    /// Waits for `most` for an answer to begin; returns whether it has.
+    /// Waits up to `most` for an answer to begin; returns whether it has begun.
     pub(super) fn await_readable(&self, most: Duration) -> bool {
         self.stream.await_readable(most)
     }

@@ -7,13 +7,14 @@
 //! a run of pages --> one HSET or HMGET                          bundle, link, resp
 //! ```
 //! **Layout.** A hash holds the pages of a segment. A key for each page would take 130 bytes of the
-//! server's memory beside the page, for its entry, its name and its lifetime; a field takes 50. And
-//! the lifetime of 2 MiB is extended by one request.
+//! server's memory beside the page, for its entry, its name and its lifetime; a field takes 50.
+//! With hashes one request extends the lifetime of 2 MiB.
 //!
-//! **Clusters.** A write is good once a replica of its master has it, too (WAIT): what the master
-//! alone has is lost when it dies. It is not waited for any longer than half a second.
+//! **Clusters.** A write succeeds once a replica of its master has it, too (WAIT): a write that
+//! only the master has is lost when the master dies. Replicas are waited for no longer than half a
+//! second.
 //!
-//! Locks: none but that of [`nodes`].
+//! Locks: only the one of [`nodes`].
 
 mod bundle;
 mod cluster;
@@ -62,7 +63,7 @@ struct Redis {
     segments: u32,
 }
 
-/// Connects, and looks whether the servers keep what they are given.
+/// Connects, and checks that the servers do not evict keys.
 pub(crate) fn open(
     spec: &Spec,
     servers: &[Server],
@@ -80,7 +81,7 @@ pub(crate) fn open(
     let written = written.map_err(|errno| Reason::from_errno("map memory", errno))?;
     let mut held = session.hold(&mut bundle, &nodes, holder);
     if held == Err(Problem::Refused(Refusal::Busy)) {
-        // A replica did not have it in time.
+        // No replica had it in time.
         held = session.hold(&mut bundle, &nodes, holder);
     }
     match held {
@@ -93,8 +94,8 @@ pub(crate) fn open(
     Remote::open(spec, options.patience, store, bundle)
 }
 
-/// Asks the servers that the user names what they are, and whether they keep what they are given.
-/// Of a cluster one of them is enough.
+/// Asks the servers that the user names whether they are a cluster, and whether they evict keys.
+/// One server of a cluster is enough.
 fn meet(
     named: Arc<[Endpoint]>,
     login: Login,
@@ -170,13 +171,13 @@ impl Redis {
         Session(self.session.load(Relaxed))
     }
 
-    /// Whether the server of a key answers, or is waited for as there is no other.
+    /// Whether the server of a key answers, or must be waited for because no other answers.
     fn reaches_key(&self, key: &Key) -> bool {
         let layout = self.nodes.layout();
         layout.owner(key).is_ok_and(|owner| !self.nodes.turns_away(&layout, owner))
     }
 
-    /// Passes a result on. After a failure that may pass, another server may have the keys.
+    /// Returns the result unchanged. After a temporary failure, another server may have the keys.
     fn noted<T>(&self, result: Result<T, Problem>) -> Result<T, Problem> {
         result.inspect_err(|problem| {
             if problem.may_pass() {
@@ -255,7 +256,7 @@ impl Redis {
             _ => return Err(Problem::Malformed),
         };
         if direction == Direction::Write {
-            // To EXPIRE.
+            // The answer to EXPIRE.
             bundle.answer(&self.nodes, route)?;
         }
         bundle.end_answer(&self.nodes, route)?;
@@ -289,7 +290,7 @@ impl Redis {
             let to = unsafe { transfers.frame(piece, page) };
             match link.answer()? {
                 Answer::Text(PAGE_SIZE) => link.take(to)?,
-                // It was never written, or freed.
+                // The slot was never written, or was freed.
                 Answer::Null if transfers.stored.missing(slot, 1) == 1 => to.fill(0),
                 Answer::Null => found = Err(Problem::Missing),
                 _ => return Err(Problem::Malformed),
@@ -298,7 +299,7 @@ impl Redis {
         Ok(found)
     }
 
-    /// The server of each piece; `None`: it is not written there now.
+    /// The server of each piece; `None`: the piece cannot be written now.
     fn routes(&self, bundle: &Bundle, transfers: Transfers<'_>) -> Result<Routes, Problem> {
         let (mut routes, layout) = ([None; PAGES], &bundle.layout);
         for (route, piece) in routes.iter_mut().zip(transfers.window.pieces()) {
@@ -334,7 +335,8 @@ impl Redis {
         }
     }
 
-    /// Receives the answers of these pieces; returns where those are that are elsewhere.
+    /// Receives the answers of these pieces; returns the routes of pieces that are on other
+    /// servers.
     ///
     /// # Safety
     /// As for [`Store::ask`].
@@ -352,10 +354,11 @@ impl Redis {
             match unsafe { self.hear_piece(bundle, transfers, piece, route) }? {
                 Heard::Outcome(outcome) => outcomes[index] = outcome,
                 Heard::Elsewhere(to) => {
-                    // Until that server has answered.
+                    // This holds until that server has answered.
                     outcomes[index] = Err(Problem::Refused(Refusal::Busy));
                     let to = self.nodes.follow(route.server, to)?;
-                    // Whether that one has replicas is known once the cluster is described again.
+                    // Whether that server has replicas is not known until the cluster is described
+                    // again.
                     let waits = transfers.direction == Direction::Write;
                     elsewhere[index] = Some(to).filter(|to| !waits || to.tenure == Tenure::Partial);
                 }
@@ -365,7 +368,7 @@ impl Redis {
         Ok(elsewhere)
     }
 
-    /// Receives the answers of a window, from servers that the first ones name, too.
+    /// Receives the answers of a window, also from the servers to which the first ones redirect.
     ///
     /// # Safety
     /// As for [`Store::ask`].
@@ -398,7 +401,7 @@ impl Redis {
 impl Store for Redis {
     type Link = Bundle;
 
-    /// Well before the end of a lifetime.
+    /// Well within a lifetime.
     const REFRESH: Duration = Duration::from_secs(200);
 
     /// A slow server is asked again on a new connection.
@@ -498,7 +501,7 @@ impl Store for Redis {
     }
 
     fn detach(&self) {
-        // Without random bytes it stays with the name that its parent gives up.
+        // Without random bytes it keeps the name that its parent gives up.
         let Session(session) = Session::new().unwrap_or(self.session());
         self.session.store(session, Relaxed);
     }

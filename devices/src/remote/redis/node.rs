@@ -1,4 +1,4 @@
-//! A server, and how it did lately: whether it answers, and whether its replicas have its pages.
+//! A server and its recent state: whether it answers, and whether its replicas have its pages.
 //!
 //! ```text
 //! write --> server, WAIT for its replicas --> all have it: every earlier write, too
@@ -6,11 +6,11 @@
 //!                                             is in all of them
 //! server that fails --> reads go to a replica, if none may lack pages; writes to other servers
 //! ```
-//! A server carries writes out in one order, and its replicas take them over in that order. So a
-//! write that is in all replicas vouches for those that were answered before it was sent.
+//! A server carries writes out in one order, and its replicas take them over in that order. So once
+//! all replicas have a write, they also have all writes that were answered before it was sent.
 //!
-//! Marks are stamps of the clock of [`super::nodes::Nodes`]; 0 is none. Locks: that of `given_up`,
-//! for moments.
+//! Times are stamps of the clock of [`super::nodes::Nodes`]; 0 is none. Locks: `given_up`, held
+//! briefly.
 
 use crate::remote::endpoint::Endpoint;
 use crate::remote::redis::link::{Identity, Link};
@@ -24,41 +24,43 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A server of a device.
 pub(super) struct Node {
     pub(super) endpoint: Endpoint,
-    /// When the last request failed, if none was answered since.
+    /// When the last request failed; 0 once a request was answered.
     failed: AtomicU64,
     /// The last write that a replica may lack.
     lacking: AtomicU64,
-    /// So many replicas must have a write until then, in milliseconds of the device.
+    /// Until `few_until` (in milliseconds of the device), only this many replicas must have a
+    /// write.
     few: AtomicUsize,
     few_until: AtomicU64,
     /// Connections that were given up, with requests that may be carried out until the server drops
-    /// them: before it is sent anything else.
+    /// the connections. It must do that before anything else is sent to it.
     given_up: Mutex<Vec<Identity>>,
 }
 
-/// Writes that were sent, and the replicas that are to have them.
+/// Writes that were sent, and the replicas that should have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Copying {
-    /// So many are there.
+    /// How many replicas are alive.
     pub(super) live: usize,
-    /// With those that are taken for dead.
+    /// How many there are, including those considered dead.
     pub(super) all: usize,
-    /// So many must have them.
+    /// How many must have the writes.
     pub(super) enough: usize,
-    /// Before they were sent; 0: they may have changed nothing, and vouch for nothing.
+    /// A stamp from before the writes were sent; 0: they may have changed nothing, and prove
+    /// nothing about earlier writes.
     pub(super) since: u64,
 }
 
 /// How many of the replicas have a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copied {
-    /// All have it.
+    /// All replicas have it.
     Whole,
-    /// More than are known have it.
+    /// More replicas than are known have it.
     More,
-    /// As many as must have it do.
+    /// As many replicas as must have it, have it.
     Enough,
-    /// Fewer do. The next writes wait for those only.
+    /// Fewer replicas have it. The next writes wait only for this number.
     Fewer,
 }
 
@@ -81,7 +83,7 @@ impl Node {
         Node { endpoint, failed, lacking, few, few_until, given_up }
     }
 
-    /// That of a forked child, which has no connections.
+    /// The node in a forked child, which has no connections.
     pub(super) fn inherit(&self) -> Node {
         let node = Node::new(self.endpoint.clone());
         node.lacking.store(self.lacking.load(SeqCst), SeqCst);
@@ -96,8 +98,8 @@ impl Node {
         self.lock_given_up().push(connection);
     }
 
-    /// Makes the server drop the connections that were given up. Until it has, no other bundle
-    /// takes them for dropped.
+    /// Makes the server drop the connections that were given up. Until the server has dropped a
+    /// connection, all bundles still see it as given up.
     pub(super) fn bury(&self, link: &mut Link) -> Result<(), Problem> {
         let connections = self.lock_given_up().clone();
         for connection in connections {
@@ -131,12 +133,12 @@ impl Node {
         self.lacking.load(SeqCst) == 0
     }
 
-    /// A replica may lack what was answered before this stamp was drawn.
+    /// Records that a replica may lack writes that were answered before this stamp was drawn.
     pub(super) fn note_lack(&self, stamp: u64) {
         self.lacking.fetch_max(stamp, SeqCst);
     }
 
-    /// Its replicas have all that was answered before this stamp was drawn.
+    /// Records that its replicas have all writes that were answered before this stamp was drawn.
     pub(super) fn note_copied(&self, since: u64) {
         if since == 0 {
             return;
@@ -180,7 +182,7 @@ mod tests {
             node.note_copied(since);
             assert_eq!(node.is_copied(), copied, "{since}");
         }
-        // Answered in another order.
+        // Answers come in another order.
         node.note_lack(9);
         node.note_lack(8);
         node.note_copied(9);

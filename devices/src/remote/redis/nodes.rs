@@ -1,14 +1,14 @@
 //! Which server has which key: one, each of several, or the masters of a cluster.
 //!
 //! ```text
-//! Nodes  |- nodes     all that the user or the cluster has named: an index never changes
+//! Nodes  |- nodes     all servers that the user or the cluster has named: an index never changes
 //!        |- layout    Spread: segments in turn. Cluster: by hash slots
-//!        \- doubted   a server did not answer, or another one has the key: ask the cluster anew
-//! read  --> the owner of the key, or a replica of one that does not answer
-//! write --> the owner; to none while others take pages and it does not answer
+//!        \- doubted   a server did not answer, or another one has the key: ask the cluster again
+//! read  --> the owner of the key, or one of its replicas if it does not answer
+//! write --> the owner; turned away while it does not answer and others do
 //! ```
-//! Locks: that of `known`, for moments. A forked child where a thread had it that does not exist
-//! there begins with the servers that the user named.
+//! Locks: `known`, held briefly. If another thread held it at a fork, the child begins with the
+//! servers that the user named.
 
 use crate::remote::endpoint::Endpoint;
 use crate::remote::login::Login;
@@ -25,16 +25,16 @@ use std::sync::atomic::{
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-/// How long writes wait for no more replicas than had the last one in time.
+/// How long writes wait only for as many replicas as had the last write in time.
 const FEW_TIME: Duration = Duration::from_secs(5);
-/// How long a server of a cluster may take for an answer, and one that has answered so far while
-/// replicas have its pages.
+/// How long a server of a cluster may take for an answer; and a server with replicas whose last
+/// request was answered.
 const CLUSTER_DEADLINE: Duration = Duration::from_secs(1);
 const COPIED_DEADLINE: Duration = Duration::from_millis(500);
-/// So many writes in a row that were turned away are followed by one that waits for its server: the
-/// servers that answer have no free slots.
+/// After this many writes in a row were turned away, one waits for its server: the servers that
+/// answer have no free slots.
 const TURNED_AWAY_MAX: u32 = 64;
-/// The most servers: a cluster has 1000 at most.
+/// The most servers: a cluster has at most 1000.
 const SERVERS_MAX: usize = 2048;
 
 /// Servers that know nothing of each other, or those of one cluster.
@@ -48,7 +48,7 @@ pub(super) enum Kind {
 pub(super) struct Nodes {
     pub(super) login: Login,
     kind: Kind,
-    /// Those of the user.
+    /// The servers that the user named.
     named: Arc<[Endpoint]>,
     known: RwLock<Known>,
     doubted: AtomicBool,
@@ -89,7 +89,7 @@ impl Nodes {
         }
     }
 
-    /// Those of a forked child.
+    /// The servers in a forked child.
     pub(super) fn inherit(&self) -> Nodes {
         let nodes = Nodes::new(self.named.clone(), self.login.clone(), self.kind);
         if let Ok(known) = self.known.try_read() {
@@ -120,12 +120,13 @@ impl Nodes {
         self.read().nodes.len()
     }
 
-    /// Later than all that were drawn before.
+    /// Draws a stamp, later than all earlier ones.
     pub(super) fn stamp(&self) -> u64 {
         self.clock.fetch_add(1, SeqCst) + 1
     }
 
-    /// Those of several servers that did not answer the last request, and are not without keys.
+    /// The servers with keys that did not answer the last request; none if there is only one
+    /// server.
     pub(super) fn failing(&self, layout: &Layout) -> Vec<usize> {
         let servers = layout.servers();
         if servers.len() < 2 {
@@ -134,7 +135,7 @@ impl Nodes {
         servers.into_iter().filter(|server| !self.node(*server).answers()).collect()
     }
 
-    /// Masters that answer and whose replicas may lack pages.
+    /// The masters that answer and whose replicas may lack pages.
     pub(super) fn lacking(&self, layout: &Layout) -> Vec<usize> {
         let lacks = |server: &usize| {
             let node = self.node(*server);
@@ -143,7 +144,7 @@ impl Nodes {
         layout.owners().into_iter().filter(lacks).collect()
     }
 
-    /// Takes note of a connection that was made, or not.
+    /// Records whether a connection was made.
     pub(super) fn note_connection<T>(&self, server: usize, made: &Result<T, Problem>) {
         match made {
             Ok(_) => self.node(server).note_answer(),
@@ -152,8 +153,8 @@ impl Nodes {
         }
     }
 
-    /// Takes note of an answer, or that there was none. A connection that is lost may be made again
-    /// at once.
+    /// Records an answer, or that none came in time. A lost connection does not count as a failure
+    /// of the server: a new one may be made at once.
     pub(super) fn note_answer<T>(&self, server: usize, answer: &Result<T, Problem>) {
         match answer {
             Ok(_) => self.node(server).note_answer(),
@@ -161,15 +162,15 @@ impl Nodes {
         }
     }
 
-    /// Takes note of a request that failed.
+    /// Records a request that failed.
     pub(super) fn note_problem(&self, server: usize, problem: Problem) {
         if problem.is_silence() {
             self.fails(server);
         }
     }
 
-    /// A request to a server failed. Its replicas are read only after the cluster was asked again:
-    /// there may be others.
+    /// Records that a request to a server failed. Its replicas are read only after the cluster was
+    /// asked again: they may have changed.
     pub(super) fn fails(&self, server: usize) {
         self.doubt();
         self.node(server).note_failure(self.stamp());
@@ -180,7 +181,7 @@ impl Nodes {
         self.described_by.load(Relaxed)
     }
 
-    /// One more connection: its memory is kept for the next one.
+    /// Counts a connection, whose memory is kept for the next one.
     pub(super) fn connected(&self) {
         self.connections.fetch_add(1, Relaxed);
     }
@@ -190,7 +191,8 @@ impl Nodes {
         self.connections.load(Relaxed)
     }
 
-    /// How long an answer of a server may take. A cluster may have another one for it by then.
+    /// How long an answer of a server may take. In a cluster, another server may have taken over by
+    /// then.
     pub(super) fn deadline(&self, layout: &Layout, server: usize, most: Duration) -> Duration {
         let others_have_it =
             || layout.copied_share(server).is_some() && self.node(server).answers();
@@ -201,8 +203,8 @@ impl Nodes {
         }
     }
 
-    /// The server to read a key from: its owner. If that does not answer, and its replicas have all
-    /// its pages, that of them all which failed the longest time ago, or not at all.
+    /// The server to read a key from: its owner. If the owner does not answer, and its replicas
+    /// have all its pages: the one of them all that failed the longest time ago, or not at all.
     pub(super) fn source(&self, layout: &Layout, key: &Key) -> Result<Route, Problem> {
         let owner = layout.owner(key)?;
         let node = self.node(owner.server);
@@ -216,8 +218,8 @@ impl Nodes {
         Ok(best.map_or(owner, |server| Route { server, tenure: Tenure::Copy }))
     }
 
-    /// The server to write a key to; `None`: it does not answer, and others may take the page at
-    /// another slot.
+    /// The server to write a key to; `None`: it does not answer, and other servers can take the
+    /// page at another slot.
     pub(super) fn destination(&self, layout: &Layout, key: &Key) -> Result<Option<Route>, Problem> {
         let owner = layout.owner(key)?;
         if !self.turns_away(layout, owner) {
@@ -240,35 +242,36 @@ impl Nodes {
         }
     }
 
-    /// Something speaks against the layout.
+    /// Marks the layout as doubtful.
     pub(super) fn doubt(&self) {
         self.doubted.store(true, SeqCst);
     }
 
-    /// Whether the layout is to be asked for. The caller does, and doubts again if that fails.
+    /// Whether the cluster must be asked for its layout. The caller asks, and calls
+    /// [`Nodes::doubt`] if that fails.
     pub(super) fn take_doubt(&self) -> bool {
         self.kind == Kind::Cluster && self.doubted.swap(false, SeqCst)
     }
 
-    /// Where `from` says that a key is.
+    /// The server to which `from` redirects a request.
     pub(super) fn follow(&self, from: usize, to: Redirection) -> Result<Route, Problem> {
         if to.tenure == Tenure::Whole {
             self.doubt();
         }
-        // Its replicas may still have keys that it has given away.
+        // Replicas of `from` may still have keys that it has given away.
         self.note_lack(from);
         let server = self.index(from, Address { host: to.host, port: to.port })?;
         Ok(Route { server, tenure: to.tenure })
     }
 
-    /// Takes over what the server `from` says of its cluster.
+    /// Adopts the description of the cluster that the server `from` gave.
     pub(super) fn adopt(&self, from: usize, masters: Vec<Master>) -> Result<(), Problem> {
         let described = masters.into_iter().map(|master| self.described(from, master));
         let described = described.collect::<Result<Vec<Described>, Problem>>()?;
         let known = &mut *self.write();
         if let Layout::Cluster(owners) = &*known.layout {
             for Described { server, share, .. } in &described {
-                // It has yet to copy what there is.
+                // The new replica has yet to copy the existing pages.
                 if share.has_more_than(owners.share(*server)) {
                     known.nodes[*server].note_lack(self.stamp());
                 }
@@ -287,7 +290,7 @@ impl Nodes {
         Ok(Described { server, slots, share: Share { replicas, all_replicas, epoch } })
     }
 
-    /// The index of a server, which is a new one if it was not known.
+    /// The index of a server, which is added if it was not known.
     fn index(&self, from: usize, address: Address) -> Result<usize, Problem> {
         let Endpoint { server: from, tls } = &self.node(from).endpoint;
         let host = address.host.or_else(|| from.host()).ok_or(Problem::Malformed)?;
@@ -304,26 +307,26 @@ impl Nodes {
         Ok(nodes.len() - 1)
     }
 
-    /// A write was not carried out by this server, so that WAIT there vouches for nothing; or its
-    /// replicas may lack changes.
+    /// Records that replicas of this server may lack changes, or that it did not carry out a write,
+    /// so that WAIT there proves nothing.
     pub(super) fn note_lack(&self, server: usize) {
         self.node(server).note_lack(self.stamp());
     }
 
-    /// Whether there is a layout to go on with.
+    /// Whether a layout is known.
     pub(super) fn has_owners(&self) -> bool {
         !self.layout().owners().is_empty()
     }
 
-    /// The replicas that are to have writes to a server; `None`: it is in no cluster. The stamp
-    /// `since` was drawn before the layout was read: replicas that have these writes have all
-    /// writes that were answered before it.
+    /// The replicas that should have writes to a server; `None`: the server is in no cluster. The
+    /// stamp `since` was drawn before the layout was read: replicas that have these writes have all
+    /// writes that were answered before the stamp.
     pub(super) fn copying(&self, layout: &Layout, server: usize, since: u64) -> Option<Copying> {
         if self.kind == Kind::Apart {
             return None;
         }
         let Some(share) = layout.copied_share(server) else {
-            // A replica that comes meanwhile may lack them.
+            // A replica that is added meanwhile may lack the writes.
             return Some(Copying { live: 0, all: usize::MAX, enough: 0, since });
         };
         let live = share.replicas.len();
@@ -331,8 +334,8 @@ impl Nodes {
         Some(Copying { live, all: share.all_replicas, enough, since })
     }
 
-    /// Takes note of how many replicas have writes in time. If none has, they are made again,
-    /// alone, once it is known that the server is still the one for them.
+    /// Records how many replicas had the writes in time. If none had, the writes are repeated
+    /// without waiting for replicas, once it is known that the server still owns their keys.
     pub(super) fn note_copies(
         &self,
         server: usize,
@@ -422,7 +425,7 @@ mod tests {
         assert_eq!(copy(&nodes, 3), Ok(()));
         assert_eq!(source(), 0, "one of three may be these two's");
         assert_eq!(copy(&nodes, 2), Ok(()));
-        // Failures in turn.
+        // The servers fail in turn.
         for server in [2, 3, 0, 2] {
             assert_eq!(source(), server);
             nodes.fails(server);
@@ -431,7 +434,7 @@ mod tests {
         assert_eq!(source(), 0);
         nodes.fails(0);
         assert_eq!(source(), 3);
-        // It may be another one on that address.
+        // There may be another server at that address.
         describe(&nodes, &[2], &[1, 0]);
         assert_eq!(source(), 2);
         describe(&nodes, &[2, 3], &[1, 0]);

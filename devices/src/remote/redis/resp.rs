@@ -1,4 +1,5 @@
-//! The protocol of Redis and Valkey (RESP, version 2): requests into a buffer, answers out of one.
+//! The protocol of Redis and Valkey (RESP, version 2): writes requests into a buffer, and parses
+//! answers from one.
 //!
 //! ```text
 //! request   *2 $4 HDEL $1 7           an array of strings; each item ends with CR LF
@@ -10,27 +11,27 @@ use crate::remote::verdict::Refusal;
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
-/// The longest line of an answer. Longer ones are no answers.
+/// The longest line of an answer. A longer one is malformed.
 const LINE_MAX: usize = 1024;
 /// The longest string of an answer, and the most items of an array.
 const LENGTH_MAX: i64 = 1 << 24;
 
-/// The start of an answer. The bytes of a string follow, with CR LF behind them; so do the items
-/// of an array.
+/// The start of an answer. The bytes of a string follow it, with CR LF behind them, or the items of
+/// an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     Simple(&'a [u8]),
     Error(&'a [u8]),
     Integer(i64),
-    /// A string of so many bytes.
+    /// A string of this many bytes.
     Text(usize),
-    /// An array of so many items.
+    /// An array of this many items.
     Array(usize),
     /// Nothing in place of a string or an array.
     Null,
 }
 
-/// It is not the protocol.
+/// The bytes do not follow the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -71,14 +72,15 @@ pub(super) fn refusal(text: &[u8]) -> Refusal {
     let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
     match code {
         b"OOM" => Refusal::Full,
-        // It is starting, or runs a script, or is not the master at present.
+        // The server is starting, or runs a script, or is not the master at present.
         b"LOADING" | b"BUSY" | b"TRYAGAIN" | b"MASTERDOWN" | b"READONLY" => Refusal::Busy,
-        // A slot has no master; or it is elsewhere, and the server does not say where.
+        // A hash slot has no master; or it is on another server, which the answer does not name.
         b"CLUSTERDOWN" | b"MOVED" | b"ASK" => Refusal::Busy,
-        // It wants more replicas; or it has just become one, and waits for none itself.
+        // The server wants more replicas; or it has just become a replica, and does not wait for
+        // any itself.
         b"NOREPLICAS" | b"UNBLOCKED" => Refusal::Busy,
         b"NOAUTH" | b"WRONGPASS" | b"NOPERM" => Refusal::Denied,
-        // A password that is wrong, before version 6; or where none is set.
+        // The password is wrong (before version 6), or the server has none.
         b"ERR" if text.starts_with(b"ERR invalid password") => Refusal::Denied,
         b"ERR" if text.starts_with(b"ERR AUTH") => Refusal::Denied,
         _ => Refusal::Other,
@@ -99,14 +101,15 @@ pub(super) struct Redirection {
 pub(super) enum Tenure {
     /// All keys of the hash slot are there.
     Whole,
-    /// The hash slot is on its way there. Each request says by ASKING that it knows that.
+    /// The hash slot is being moved there. ASKING before each request says that the client knows
+    /// that.
     Partial,
-    /// It is a replica. Each request says by READONLY that it may be one.
+    /// The server is a replica. READONLY before each request says that a replica may answer.
     Copy,
 }
 
-/// Reads `MOVED SLOT HOST:PORT` and `ASK SLOT HOST:PORT`. `None`: another error, or a host that is
-/// given by a name.
+/// Reads `MOVED SLOT HOST:PORT` and `ASK SLOT HOST:PORT`. `None`: another error, or a host given by
+/// name.
 pub(super) fn redirection(text: &[u8]) -> Option<Redirection> {
     let mut words = std::str::from_utf8(text).ok()?.split(' ');
     let tenure = match words.next()? {
@@ -127,7 +130,7 @@ pub(super) struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    /// None yet; `used` bytes of the room have others.
+    /// No requests yet; the first `used` bytes of the room hold other requests.
     pub(super) fn after(used: usize, room: &'a mut [u8]) -> Requests<'a> {
         Requests { room, used }
     }
@@ -137,7 +140,7 @@ impl<'a> Requests<'a> {
         self.used
     }
 
-    /// Begins a request of so many words.
+    /// Begins a request of this many words.
     pub(super) fn begin(&mut self, words: usize) {
         self.line(format_args!("*{words}"));
     }
@@ -161,8 +164,8 @@ impl<'a> Requests<'a> {
         self.line(format_args!("{number}"));
     }
 
-    /// Begins a word of so many bytes, which are returned to be filled. [`Requests::end_text`]
-    /// follows.
+    /// Begins a word of this many bytes, which are returned to be filled. The caller then calls
+    /// [`Requests::end_text`].
     pub(super) fn text(&mut self, length: usize) -> &mut [u8] {
         self.line(format_args!("${length}"));
         let at = self.used;

@@ -1,9 +1,10 @@
-//! Answers in random pieces, damaged answers, and requests, against what was written.
+//! Answers in random pieces, damaged answers, and requests. What is parsed is compared with what
+//! was written.
 
 use super::*;
 use highwater_units::Prng;
 
-/// A token of its own, with its bytes.
+/// A random token, with its bytes.
 fn random_token(random: &mut Prng) -> (Vec<u8>, String) {
     let word: String =
         (0..random.below(40)).map(|_| (b' ' + random.below(90) as u8) as char).collect();

@@ -1,7 +1,7 @@
 //! The keys of a device on its servers: who holds them, how long they live, how they are deleted.
 //!
 //! The last holder that ends deletes all keys. Each key has a lifetime, which its holders extend:
-//! what a killed machine leaves goes away by itself.
+//! keys left by a machine that died expire.
 
 use crate::remote::redis::bundle::{Bundle, whole};
 use crate::remote::redis::keys::{Session, expire};
@@ -10,7 +10,7 @@ use crate::remote::redis::nodes::Nodes;
 use crate::remote::verdict::Problem;
 
 impl Session {
-    /// Adds a holder: a number of its own.
+    /// Adds a holder, a number that only it has.
     pub(super) fn hold(
         self,
         bundle: &mut Bundle,

@@ -8,12 +8,12 @@ use highwater_session::{Budget, Compacted};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Interval between looks at what the processes have done.
+/// Interval between checks of whether the processes have finished.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long it waits for them. Some 10 GiB are compacted in this time.
+/// How long to wait for the processes. Some 10 GiB are compacted in this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Refuses where pages are single: any frame is as good as another.
+/// Refuses a session without large pages: for pages of 4 KiB, any frame is as good as another.
 pub(super) fn check(session: &Session) -> Result<(), Refusal> {
     if session.description.large_pages {
         return Ok(());
@@ -22,7 +22,7 @@ pub(super) fn check(session: &Session) -> Result<(), Refusal> {
     Err(Refusal::new(what, "start it with --large-pages on"))
 }
 
-/// Lets all processes compact, and waits for them. Returns the line to print.
+/// Lets all processes compact their memory, and waits for them. Returns the line to print.
 pub(super) fn carry_out(budget: &Budget) -> String {
     let (request, began) = (budget.compact(), Instant::now());
     let mut all = budget.compacted(request);

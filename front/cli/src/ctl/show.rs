@@ -10,7 +10,7 @@ use highwater_session::{MallocReport, Parts};
 use highwater_units::{Bytes, Nanos};
 use std::fmt::Write;
 
-/// The processes that have a manager, with its parts.
+/// The processes that have a manager, with the parts of the manager.
 fn served(processes: &[Process]) -> impl Iterator<Item = (&Process, &Parts)> {
     processes.iter().filter_map(|process| Some((process, process.parts.as_ref()?)))
 }
@@ -54,7 +54,8 @@ pub(super) fn pressure(processes: &[Process]) -> String {
     served(processes).map(lines).collect()
 }
 
-/// The swap devices of each process, where `specs` are those of the session, as in /proc/swaps.
+/// The swap devices of each process, as in /proc/swaps. `specs`: the specifications of the devices
+/// of the session.
 pub(crate) fn swap(processes: &[Process], specs: &[String]) -> String {
     let lines = |(process, parts): (&Process, &Parts)| -> String {
         let used = parts.swaps.iter().zip(specs).filter(|(swap, _)| swap.pages > 0);

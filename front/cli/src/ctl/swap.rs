@@ -5,7 +5,7 @@
 //! remove  is there room elsewhere? -> off the list -> wait until all have moved their pages
 //!                                                 \-> one has failed: all use it again
 //! ```
-//! The processes act on the list by themselves: a removal goes on if this program is ended.
+//! The processes act on the list by themselves: a removal continues even if this command is ended.
 
 use crate::Refusal;
 use crate::session::Process;
@@ -21,17 +21,19 @@ use std::slice;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Interval between two checks of the list.
 const LOOK: Duration = Duration::from_millis(10);
-/// Between two looks at counters, and two lines on a terminal.
+/// Interval between two checks of counters, and between two lines on a terminal.
 const LINE: Duration = Duration::from_secs(1);
-/// A removal is cancelled when no process has read a page for so long: a slow disk reads some.
+/// A removal is cancelled if for this long no process has read a page and no page has left the
+/// device. Even a slow disk reads some pages in this time.
 const STILL: Duration = Duration::from_secs(10);
-/// A removal is cancelled when no page has left the device for so long. A child that leaves pages
-/// of its parent's frees none before the last: 8 GiB at 30 MB/s.
+/// A removal is cancelled if no page has left the device for this long. A child that moves pages
+/// inherited from its parent off the device frees none of them before the last: this is the time
+/// for 8 GiB at 30 MB/s.
 const STUCK: Duration = Duration::from_secs(300);
 
-/// The device that a text names: a path, or the whole specification with or without options.
+/// Whether a text names a device: by its path, or by its specification with or without options.
 fn names(text: &str, device: &Spec) -> bool {
     let path = match device {
         Spec::Dir { path, .. }
@@ -67,7 +69,7 @@ pub(super) fn check_new(area: &Area, budget: &Budget) -> Result<(), Refusal> {
         let what = format!("{} is a swap device of this session already", area.spec);
         return Err(Refusal::new(what, "see 'highwater ctl swap'"));
     }
-    // The session may seal it, which takes more.
+    // The session may encrypt the device, which has further requirements.
     try_open(area, Seal::On)
 }
 
@@ -101,7 +103,7 @@ pub(super) fn add(area: &Area, budget: &Budget) -> Result<String, Refusal> {
     Ok(format!("swap-add = {area}{}\n", notes.into_iter().flatten().collect::<String>()))
 }
 
-/// The place of the device that a text names, if it can be removed.
+/// The place in the list of the device that a text names, if it can be removed.
 pub(super) fn check_old(text: &str, budget: &Budget) -> Result<usize, Refusal> {
     let used = budget.swap_in_use();
     let mut named = used.iter().filter(|device| names(text, &device.area.spec));
@@ -133,13 +135,13 @@ fn tier_stays(it: String) -> Refusal {
     Refusal::new(what, "devices can that are given by themselves, such as --swap dir:/var/tmp:8G")
 }
 
-/// Pages of processes on the device of a place.
+/// Pages of the processes on the device at `place`.
 fn pages_on(place: usize, processes: &[Process]) -> u64 {
     let parts = processes.iter().filter_map(|process| process.parts.as_ref());
     parts.filter_map(|parts| parts.swaps.get(place)).map(|swap| swap.used).sum()
 }
 
-/// Pages for which memory and the devices of other places have room.
+/// Pages for which memory and the devices at other places have room.
 fn room_besides(place: usize, budget: &Budget) -> u64 {
     let used = budget.swap_in_use();
     let others = used.iter().filter(|device| device.place != place);
@@ -204,12 +206,12 @@ fn refusal(area: &Area, failure: SwapFailure) -> Refusal {
     }
 }
 
-/// A removal that is waited for.
+/// The state of a removal while this command waits for it.
 struct Waiting<'a> {
     area: &'a Area,
-    /// Pages that the device has, and when they last became fewer.
+    /// Pages left on the device, and when their number last fell.
     left: (u64, Instant),
-    /// Pages that all processes have read, and when they last became more.
+    /// Pages that all processes have read, and when their number last rose.
     read: (u64, Instant),
     looked_at: Instant,
 }
@@ -220,7 +222,8 @@ impl Waiting<'_> {
         Waiting { area, left: (u64::MAX, now), read: (0, now), looked_at: now }
     }
 
-    /// Whether nothing was moved for long; `left` pages are left. Shows progress on a terminal.
+    /// Whether to give up, because no pages have moved for too long. `left`: pages that are left.
+    /// Shows progress on a terminal.
     fn is_over(&mut self, left: u64, processes: Processes<'_>) -> bool {
         let now = Instant::now();
         if left < self.left.0 {

@@ -24,18 +24,18 @@ enum Asked {
     Malformed,
 }
 
-/// A request that has been read as far as it decides.
+/// The parts of a request on which the answer depends.
 #[derive(Debug, PartialEq, Eq)]
 struct Parsed {
     asked: Asked,
-    /// Without a body (HEAD).
+    /// The answer has no body (HEAD).
     head: bool,
 }
 
 /// Reads a request and answers it.
 ///
 /// # Errors
-/// The client sends none in time, or takes no answer.
+/// The client sends no request in time, or does not read the answer.
 pub(super) fn answer(mut client: TcpStream, exposition: &Exposition) -> io::Result<()> {
     let Parsed { asked, head } = read(&mut client)?;
     let (status, kind, body) = match asked {
@@ -81,7 +81,7 @@ fn read(client: &mut TcpStream) -> io::Result<Parsed> {
     }
 }
 
-/// What a request asks for; `None`: there is more to come.
+/// The parsed request; `None`: it is not complete yet.
 fn parse(bytes: &[u8]) -> Option<Parsed> {
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];
     let mut request = Request::new(&mut headers);

@@ -1,7 +1,8 @@
-//! The metrics of a look, as text. Names follow Prometheus's conventions: base units, `_total`.
+//! The metrics of a look (`look.rs`), as text. Names follow Prometheus's conventions: base units,
+//! `_total`.
 //!
-//! The number of time series is bounded: sums over the session, and the figures of the
-//! [`PROCESSES_MAX`] processes with most pages in memory.
+//! The number of time series is bounded: there are sums over the session, and figures of the
+//! [`PROCESSES_MAX`] processes with the most pages in memory.
 //!
 //! Locks: that of the board, held to exchange a pointer.
 
@@ -26,7 +27,7 @@ const PREFIX: &str = "highwater";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Text {
     OpenMetrics,
-    /// What clients get that do not ask for OpenMetrics.
+    /// For clients that do not ask for OpenMetrics.
     Prometheus,
 }
 
@@ -54,11 +55,11 @@ impl Board {
     }
 }
 
-/// What a session exposes.
+/// The metrics that a session exposes.
 pub(super) struct Exposition(Registry);
 
 impl Exposition {
-    /// Of a session with this name or pid.
+    /// The metrics of a session. `session`: its name or pid.
     pub(super) fn new(session: String, board: Arc<Board>) -> Exposition {
         let labels = [(Cow::Borrowed("session"), Cow::Owned(session))];
         let mut registry = Registry::with_prefix_and_labels(PREFIX, labels.into_iter());
@@ -97,7 +98,7 @@ enum Value {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// A metric, and where its values are.
+/// A metric, and the function that returns its values.
 struct Metric {
     name: &'static str,
     help: &'static str,
@@ -163,7 +164,7 @@ fn seconds(look: &Look, counter: Counter, per_second: f64) -> Value {
     Value::Seconds(look.all.get(counter) as f64 / per_second)
 }
 
-/// A value for each of the processes with most pages in memory.
+/// A value for each of the processes with the most pages in memory.
 fn each(look: &Look, value: fn(&Process) -> u64) -> Vec<(Labels, Value)> {
     let mut processes: Vec<&Process> = look.living.iter().collect();
     processes.sort_by_key(|process| (Reverse(process.bytes(Counter::Resident)), process.pid));
@@ -335,7 +336,7 @@ fn latency(encoder: &mut DescriptorEncoder<'_>, look: &Look) -> fmt::Result {
 /// The first and last power of two of nanoseconds that ends a bucket: 256 ns and 17 s.
 const POWERS: std::ops::RangeInclusive<u32> = 8..=34;
 
-/// Upper ends in seconds, and the latencies below each that are not below the one before.
+/// The buckets: the upper end of each in seconds, and its number of faults.
 fn buckets(latencies: &HistogramSnapshot) -> Vec<(f64, u64)> {
     let counts: Vec<(u64, u64)> =
         latencies.by_power_of_two().map(|(least, count)| (least.0, count)).collect();

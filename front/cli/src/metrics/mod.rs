@@ -5,9 +5,9 @@
 //!                                               ^
 //! thread "metrics": accept --- answer: GET /metrics
 //! ```
-//! One connection at a time, each for a bounded time. A server library was not taken: tiny_http
-//! starts a thread for each connection and panics where it cannot, and a panic of this process ends
-//! the program that it runs.
+//! Connections are served one at a time, each for a bounded time. No server library is used:
+//! tiny_http starts a thread for each connection and panics if it cannot, and a panic of this
+//! process ends the program that it runs.
 //!
 //! Locks: that of the board (`exposition`).
 
@@ -35,8 +35,8 @@ pub(crate) struct Address(SocketAddr);
 impl FromStr for Address {
     type Err = String;
 
-    /// A port is one of the loopback address. A name is looked up; of its addresses, one of IPv4
-    /// comes first, as that of loopback.
+    /// A port alone means that port of the loopback address. A name is looked up; of its addresses,
+    /// IPv4 is preferred, as for loopback.
     fn from_str(text: &str) -> Result<Address, String> {
         let refused = |reason: &str| format!("'{text}' {reason}; give for example 127.0.0.1:9400");
         if let Ok(port) = text.parse::<u16>() {
@@ -57,7 +57,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A port that is listened to. Programs do not inherit it.
+/// A listening port. Programs do not inherit it.
 pub(crate) struct Port(TcpListener);
 
 impl Port {
@@ -69,10 +69,10 @@ impl Port {
         })
     }
 
-    /// Where the metrics are.
+    /// The address of the metrics.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// The system does not return the address of the port.
     pub(crate) fn url(&self) -> io::Result<String> {
         let address = self.0.local_addr()?;
         let reachable = match address.ip() {
@@ -83,7 +83,8 @@ impl Port {
     }
 }
 
-/// Serves what the board shows until the end of this process. `session`: its name, or its pid.
+/// Serves the last look on the board, until the end of this process. `session`: the name of the
+/// session, or its pid.
 ///
 /// # Errors
 /// No thread can be started.

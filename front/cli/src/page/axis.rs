@@ -1,23 +1,23 @@
-//! Where an axis has its marks, and their text. Locks: none.
+//! The marks of an axis: their positions and their text. Locks: none.
 
 use highwater_command::Unit;
 use highwater_units::Bytes;
 
 /// Most intervals between the marks of a vertical axis.
 const INTERVALS_MAX: f64 = 4.0;
-/// Part of the largest value that an axis reaches; the rest is drawn beyond its end. Memory may be
-/// a little more than the budget, and the axis still ends there.
+/// Part of the largest value that an axis has to reach; the rest is drawn beyond its end. Memory
+/// may be a little more than the budget, and the axis still ends at the budget.
 const REACHED: f64 = 0.98;
-/// Most marks of the axis of time, which a phone must have room for.
+/// Most intervals on the axis of time, so that they fit on the screen of a phone.
 const TIMES_MAX: f64 = 5.0;
 
-/// What the numbers of a plot are.
+/// The unit of the numbers of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
     Bytes,
     BytesPerSecond,
     PerSecond,
-    /// Of the time.
+    /// Percent of the time.
     Percent,
 }
 
@@ -42,7 +42,7 @@ impl Scale {
         }
     }
 
-    /// The marks of an axis to about `most`, from 0; the last one is its end.
+    /// The marks of an axis from 0 to about `most`; the last mark is the end of the axis.
     pub(super) fn marks(self, most: f64) -> Vec<f64> {
         let step = match self {
             Scale::Percent if most <= 100.0 => 25.0,
@@ -80,7 +80,7 @@ fn round(least: f64) -> f64 {
     fits.unwrap_or(10.0 * power)
 }
 
-/// Steps from a second on, in seconds.
+/// Steps of one second and more, in seconds.
 const STEPS: [f64; 16] = [
     1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0,
     21_600.0, 43_200.0,

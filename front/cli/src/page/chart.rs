@@ -4,8 +4,8 @@
 //! Samples --- charts ---> Chart --- draw ---> figure: legend | axis | SVG, stretched | axis
 //!                                                     caption
 //! ```
-//! The SVG has lines and areas alone, and is stretched to the page's width. Text is HTML beside it,
-//! whose size does not change. Values hold over an interval, so lines have steps.
+//! The SVG has only lines and areas, and is stretched to the width of the page. Text is HTML beside
+//! the SVG, so its size does not change. A value holds for an interval, so lines have steps.
 //! Locks: none.
 
 use super::axis::{Scale, times};
@@ -20,7 +20,7 @@ const SIDE: f64 = 1000.0;
 /// How the values of a line are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
-    /// Filled down to the line before, on which it stands.
+    /// Filled down to the line before: the values are added to those of that line.
     Stacked,
     /// Filled down to the axis.
     Area,
@@ -44,7 +44,7 @@ pub(super) struct Chart {
     lines: Vec<Line>,
 }
 
-/// A line of a sample; the number is the length of its interval in seconds.
+/// The value of a line for a sample; the number is the length of the interval in seconds.
 type Value = fn(&Sample, f64) -> f64;
 
 /// The plots of a run.
@@ -112,8 +112,8 @@ pub(super) fn charts(samples: &[Sample]) -> Vec<Chart> {
     ]
 }
 
-/// Stalls in percent of an interval. Processes that get no CPU publish late, so that more time may
-/// be counted than there was.
+/// Stalls in percent of an interval, limited to 100 per process. Processes that get no CPU publish
+/// late, so that an interval may be charged with more time than it has.
 fn percent(sample: &Sample, stalled_seconds: f64, length: f64) -> f64 {
     (stalled_seconds * 100.0 / length).min(100.0 * sample.processes.max(1) as f64)
 }
@@ -136,7 +136,7 @@ struct Data<'a> {
 struct ChartData<'a> {
     id: &'a str,
     scale: &'a str,
-    /// By line.
+    /// The values of each line.
     values: Vec<Vec<f64>>,
 }
 
@@ -153,7 +153,7 @@ pub(super) fn data(samples: &[Sample], charts: &[Chart]) -> String {
         values: of(chart),
     });
     let ends = samples.iter().map(|it| (it.end_seconds * 1e3).round() / 1e3).collect();
-    // Numbers and names of this file: nothing that would end a script.
+    // Only numbers, and names from this file: no text that could end the script element.
     serde_json::to_string(&Data { ends, charts: charts.collect() }).unwrap_or_default()
 }
 
@@ -236,7 +236,7 @@ impl Look {
     }
 }
 
-/// The text of a vertical axis. Every other mark can be left out where there is little room.
+/// The text of a vertical axis. The page may hide every other mark where there is little room.
 pub(super) fn rows(marks: &[f64], top: f64, text: impl Fn(f64) -> String) -> Markup {
     html! {
         div.y aria-hidden="true" {
@@ -263,7 +263,7 @@ pub(super) fn columns(end: f64) -> Markup {
     }
 }
 
-/// Horizontal lines at the marks, without that at 0.
+/// Horizontal lines at the marks, except at the mark 0.
 fn grid(marks: &[f64], top: f64) -> String {
     let ys = marks.iter().skip(1).map(|mark| SIDE - mark / top * SIDE);
     ys.map(|y| format!("M0 {y:.0}H1000")).collect()

@@ -1,5 +1,5 @@
-//! Latencies of faults over time: a column for each interval, a row for each power of two of
-//! nanoseconds, the darker the more faults. Locks: none.
+//! Latencies of faults over time, as a heat map: a column for each interval, a row for each power
+//! of two of nanoseconds. A cell is the darker the more faults it stands for. Locks: none.
 
 use super::axis::short;
 use super::chart::{columns, rows};
@@ -15,7 +15,7 @@ const COLUMNS_MAX: usize = 120;
 const LEVELS: usize = 7;
 const WIDTH: f64 = 1000.0;
 
-/// The rows of a map: powers of two, the first and the last with faults.
+/// The rows of a map: powers of two, from the first to the last with faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rows {
     first: u32,
@@ -45,7 +45,7 @@ impl Rows {
     }
 }
 
-/// The row of the faults that took `least` nanoseconds or up to twice as long.
+/// The row of the faults that took at least `least` nanoseconds, and less than twice as long.
 fn row(least: u64) -> u32 {
     least.max(1).ilog2()
 }

@@ -6,10 +6,10 @@
 //!         |- heat: latencies over time      |
 //!         \- tables                        /
 //! ```
-//! All is there without the script, which adds a cursor that reads the plots. A library for plots
-//! would need more: uPlot is 50 KB of script, and nothing without it; SVG of plotters has text that
-//! shrinks with the page, and colours that do not follow dark mode. maud escapes all text.
-//! Locks: none.
+//! The page is complete without the script, which only adds a cursor that shows values of the
+//! plots. No library for plots is used: uPlot is 50 KB of script, and shows nothing without it; the
+//! SVG of plotters has text that shrinks with the page, and colours that do not follow dark mode.
+//! maud escapes all text. Locks: none.
 
 mod axis;
 mod chart;
@@ -25,7 +25,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// Nothing is loaded, whatever the page has.
+/// The policy of the page: nothing is loaded, whatever its text contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
 /// Most steps of a line: a plot is some hundred pixels wide.

@@ -11,12 +11,12 @@ use highwater_units::Bytes;
 use maud::{Markup, html};
 use std::cmp::Reverse;
 
-/// Most rows; the rest is in the JSON.
+/// Most rows of each table; the JSON has all rows.
 const SIZES_MAX: usize = 16;
 const LOCKS_MAX: usize = 12;
 const PROCESSES_MAX: usize = 50;
 
-/// A table that scrolls within itself where the page is narrow.
+/// A table with its own scroll bar for narrow pages.
 fn table(caption: &str, titles: &[&str], rows: Markup) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(caption) {

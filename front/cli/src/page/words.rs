@@ -10,13 +10,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// The verdict in words.
 pub(super) struct Verdict {
-    /// The class of its box.
+    /// The CSS class of its box.
     pub(super) kind: &'static str,
     pub(super) title: String,
     pub(super) advice: Vec<String>,
 }
 
-/// The command as one would type it.
+/// The command as it is typed in a shell.
 pub(super) fn command_line(command: &[String]) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
     let quoted = |part: &String| match part.chars().all(is_plain) && !part.is_empty() {
@@ -94,7 +94,7 @@ pub(super) fn verdict(report: &Report) -> Verdict {
     Verdict { kind: "slow", title: title.to_owned(), advice }
 }
 
-/// Figures at a glance: name, value, what it compares with.
+/// Figures at a glance: name, value, and a text to compare the value with.
 pub(super) fn tiles(report: &Report) -> [(&'static str, String, String); 6] {
     let faults = report.faults_minor + report.faults_major;
     let bytes = |bytes| Bytes(bytes).to_string();

@@ -1,5 +1,5 @@
-//! The published schema of the JSON (docs/report.schema.json) and its explanation (docs/report.md):
-//! both are made of the types here, and tests compare them with the files.
+//! The published schema of the JSON (docs/report.schema.json) and its explanation (docs/report.md).
+//! Both are generated from the types of the report, and tests compare them with the files.
 
 use super::Report;
 use highwater_mm::stats::Counter;
@@ -37,7 +37,7 @@ fn schema() -> Value {
     schema
 }
 
-/// Turns the words of Rust into those of JSON.
+/// Replaces words of Rust by words of JSON: none becomes null.
 fn in_json(value: &mut Value) {
     match value {
         Value::Object(object) => {
@@ -67,7 +67,7 @@ fn expect_kept(name: &str, text: &str) {
     assert!(kept == text, "docs/{name}: {WRITES}");
 }
 
-/// The type of a property, as one would say it.
+/// The type of a property, in words.
 fn type_of(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str() {
         let name = name.rsplit('/').next().unwrap_or_default();
@@ -98,7 +98,7 @@ fn table(out: &mut String, schema: &Value) {
     }
 }
 
-/// A paragraph in lines of up to 100 columns.
+/// A paragraph, wrapped at 100 columns.
 fn wrapped(text: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

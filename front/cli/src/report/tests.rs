@@ -22,7 +22,7 @@ pub(crate) fn report(processes: &[(u32, Snapshot)]) -> Report {
     report_of(processes, None)
 }
 
-/// As `report`, with what malloc held.
+/// Like `report`, with the memory that malloc held.
 pub(crate) fn report_of(processes: &[(u32, Snapshot)], malloc: Option<&MallocStats>) -> Report {
     let settings = Settings {
         memory: Bytes(128 << 20),

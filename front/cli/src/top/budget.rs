@@ -15,7 +15,7 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limits {
     now: u64,
-    /// All processes have their least memory.
+    /// With this budget, all processes have their least memory.
     least: u64,
     most: u64,
 }
@@ -48,7 +48,7 @@ impl Limits {
     }
 }
 
-/// Changes the budget of a session, and says so in a line.
+/// Changes the budget of a session; returns a line that describes the effect.
 pub(super) fn change(session: &Session, step: Step) -> String {
     let shared = session.shared_budget().map(|budget| (Limits::of(&budget), budget));
     let change = shared.as_ref().map_or(Change::Fixed, |(limits, _)| decide(step, *limits));

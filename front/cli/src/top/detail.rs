@@ -1,5 +1,5 @@
 //! The selected process: budget and watermarks, reclaim, swap, latency of faults. The most
-//! important lines come first, because the screen may have room for some only.
+//! important lines come first, because the screen may not have room for all.
 
 use super::palette::Palette;
 use super::sample::Change;
@@ -20,8 +20,7 @@ const COLUMN: usize = 5;
 /// Height of the histogram.
 const BARS: usize = 4;
 
-/// The lines, for a screen of this width.
-/// `swap`: the devices by place.
+/// The lines, for a screen of this width. `swap`: the devices by place.
 pub(super) fn lines(
     change: &Change<'_>,
     width: usize,
@@ -93,7 +92,7 @@ fn budget(change: &Change<'_>, width: usize) -> String {
     format!("budget   {bar} {} of {} in use", short(pages(used)), short(pages(all)))
 }
 
-/// Free memory from 0 to twice the high watermark.
+/// Free memory, as a bar from 0 to twice the high watermark.
 fn watermarks(change: &Change<'_>, width: usize) -> String {
     let (free, [min, low, high]) = (change.get(Counter::Free), marks(change));
     let bar = bar(free, 2 * high, &[(min, 'm'), (low, 'l'), (high, 'h')], width);
@@ -160,7 +159,7 @@ fn latency(change: &Change<'_>) -> String {
     format!("latency  + minor {}; # major {}", of(&snapshot.minor), of(&snapshot.major))
 }
 
-/// Latencies by powers of two, as bars over their labels; nothing without faults.
+/// Latencies by powers of two, as bars over their labels; no lines if there were no faults.
 fn histogram(minor: &HistogramSnapshot, major: &HistogramSnapshot, width: usize) -> Vec<String> {
     let powers = minor.by_power_of_two().zip(major.by_power_of_two());
     let powers: Vec<Power> =
@@ -178,7 +177,7 @@ fn histogram(minor: &HistogramSnapshot, major: &HistogramSnapshot, width: usize)
     bars.chain([line(&|power| label(power.least))]).collect()
 }
 
-/// The faults that took from `least` to twice as long.
+/// The faults that took from `least` to less than twice as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Power {
     least: Nanos,
@@ -191,8 +190,8 @@ impl Power {
         self.minor + self.major
     }
 
-    /// The mark of its bar at a level, from 0 at the bottom: major faults below minor ones, and a
-    /// dot for too few faults.
+    /// The mark of the bar at a level, 0 being the bottom: major faults below minor faults, and a
+    /// dot if there are too few faults for a mark.
     fn at(&self, level: usize, most: u64) -> &'static str {
         let (levels, most) = (BARS as u128, u128::from(most));
         let height = |count: u64| ((u128::from(count) * levels + most / 2) / most) as usize;
@@ -205,8 +204,8 @@ impl Power {
     }
 }
 
-/// The powers between the first and the last with faults. If there are more than `columns`, the
-/// fastest are one.
+/// The powers from the first to the last with faults. If there are more than `columns`, the fastest
+/// ones are merged.
 fn fitted(powers: &[Power], columns: usize) -> Vec<Power> {
     let has_any = |power: &Power| power.all() > 0;
     let Some(first) = powers.iter().position(has_any) else { return Vec::new() };

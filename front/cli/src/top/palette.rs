@@ -2,7 +2,7 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// How parts of the screen are set off.
+/// How parts of the screen are highlighted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Palette {
     Colour,
@@ -11,7 +11,7 @@ pub(super) enum Palette {
 }
 
 impl Palette {
-    /// As the environment asks for: <https://no-color.org>.
+    /// The palette that the environment asks for: <https://no-color.org>.
     pub(super) fn of_environment() -> Palette {
         match std::env::var_os("NO_COLOR") {
             Some(value) if !value.is_empty() => Palette::Plain,

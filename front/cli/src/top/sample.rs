@@ -1,24 +1,24 @@
-//! Looks at a session, and the rates between two of them.
+//! Samples of a session, and the rates between two of them.
 
 use crate::session::Process;
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_units::Bytes;
 use std::time::Duration;
 
-/// One look at a session.
+/// The processes of a session at one time.
 pub(super) struct Sample {
-    /// When it was taken: time since the first one.
+    /// When the sample was taken: the time since the first sample.
     pub(super) at: Duration,
     pub(super) processes: Vec<Process>,
 }
 
-/// The last two looks.
+/// The last two samples.
 pub(super) struct Samples {
     before: Option<Sample>,
     now: Sample,
 }
 
-/// A process in the table. Rates are per second; `None` at the first look at it.
+/// A process in the table. Rates are per second; `None` in the first sample that has the process.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) pid: u32,
@@ -32,7 +32,7 @@ pub(super) struct Row {
     pub(super) bytes_out: Option<f64>,
 }
 
-/// A process, and what it was at the look before.
+/// A process in the last sample and in the sample before.
 pub(super) struct Change<'a> {
     pub(super) process: &'a Process,
     before: Option<&'a Snapshot>,
@@ -45,7 +45,7 @@ impl Change<'_> {
         self.process.snapshot.get(counter)
     }
 
-    /// A counter's increase. After exec the counters begin anew, and nothing is known.
+    /// A counter's increase; `None` after exec, when the counters restart at 0.
     fn increase(&self, counter: Counter) -> Option<u64> {
         self.get(counter).checked_sub(self.before?.get(counter))
     }
@@ -55,12 +55,12 @@ impl Change<'_> {
         self.increase(counter).map(|increase| increase as f64 / self.seconds)
     }
 
-    /// As `rate`, of a counter of pages, in bytes.
+    /// Like `rate`, for a counter of pages, in bytes.
     pub(super) fn bytes_rate(&self, counter: Counter) -> Option<f64> {
         self.rate(counter).map(|pages| pages * Bytes::of_pages(1).0 as f64)
     }
 
-    /// How much `part` increased for each `whole`; `None` if there was none.
+    /// How much `part` increased per increase of `whole`; `None` if `whole` did not increase.
     pub(super) fn ratio(&self, part: Counter, whole: Counter) -> Option<f64> {
         let (part, whole) = (self.increase(part)?, self.increase(whole)?);
         (whole > 0).then(|| part as f64 / whole as f64)
@@ -84,12 +84,12 @@ impl Change<'_> {
 }
 
 impl Samples {
-    /// The first look.
+    /// Begins with the first sample.
     pub(super) fn new(now: Sample) -> Samples {
         Samples { before: None, now }
     }
 
-    /// The next look.
+    /// Adds the next sample.
     pub(super) fn push(&mut self, next: Sample) {
         self.before = Some(std::mem::replace(&mut self.now, next));
     }

@@ -21,15 +21,16 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Table, TableState};
 use std::time::Duration;
 
-/// Rows of the table, its titles included, before the detail gets less room.
+/// On a small screen, the table shrinks to this many rows, including its titles, before the detail
+/// gets less room.
 const TABLE_ROWS_MIN: u16 = 4;
 
 /// The contents of the screen.
 pub(super) struct Shown<'a> {
     pub(super) description: &'a Description,
-    /// Its budget now, in words.
+    /// The budget of the session now, in words.
     pub(super) budget: &'a str,
-    /// Whether it can be changed.
+    /// Whether the processes share the budget, so that it can be changed.
     pub(super) is_shared: bool,
     /// The effect of the last key, in words, if it did more than change the state.
     pub(super) notice: Option<&'a str>,
@@ -116,7 +117,8 @@ const TITLES: [&str; 9] =
     ["NAME", "PID", "BUDGET", "RESIDENT", "SWAP", "MINOR/s", "MAJOR/s", "IN/s", "OUT/s"];
 const WIDTHS: [u16; 9] = [15, 7, 6, 9, 6, 8, 8, 6, 6];
 
-/// How many columns a screen shows: a figure that is cut off would be another one.
+/// How many columns fit on a screen. Columns are never cut: a figure without its last digits would
+/// be wrong.
 fn columns_in(width: u16) -> usize {
     let ends = WIDTHS.iter().scan(0, |end, width| {
         *end += width + 1;

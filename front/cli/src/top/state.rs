@@ -67,7 +67,7 @@ impl Column {
     }
 }
 
-/// What is shown of the selected process.
+/// The figures of the selected process that are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Panel {
     /// Budget, reclaim, swap and latencies of faults.
@@ -102,7 +102,8 @@ pub(super) enum Flow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) sort: Column,
-    /// The pid, so that the selection stays when the order changes; `None`: the first row.
+    /// The selected pid (not the row, so that the selection stays when the order changes); `None`:
+    /// the first row is selected.
     selected: Option<u32>,
     pub(super) frozen: bool,
     pub(super) panel: Panel,
@@ -127,7 +128,7 @@ impl State {
         selected.or((!rows.is_empty()).then_some(0))
     }
 
-    /// Heeds a key, where `rows` are shown.
+    /// Handles a key. `rows`: the rows that are shown.
     pub(super) fn press(&mut self, key: KeyEvent, rows: &[Row]) -> Flow {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {

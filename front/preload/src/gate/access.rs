@@ -1,10 +1,10 @@
 //! Copies between the program's memory and ours, which end where a system call would fail.
 //!
-//! Ordinary loads and stores serve missing pages. Whether a page may be accessed at all is asked
-//! of the kernel before: MADV_POPULATE reports EFAULT for a page that is only missing, and another
-//! error for one that is not mapped, or not permitted; and the regions say which missing pages the
-//! program has unmapped. Memory outside the range is checked in the same way. Regions that a thread
-//! has looked up are not asked about again (known.rs).
+//! Missing pages are brought in by the faults of ordinary loads and stores. Before that, the kernel
+//! is asked whether a page may be accessed at all: MADV_POPULATE reports EFAULT for a page that is
+//! only missing, and another error for one that is not mapped, or not permitted; and the regions
+//! say which missing pages the program has unmapped. Memory outside the range is checked in the
+//! same way. Regions that a thread has looked up are not asked about again (known.rs).
 
 use super::known;
 use super::mask::{Mask, without};

@@ -1,8 +1,9 @@
 //! SIGSYS and SIGBUS belong to the gate: no mask blocks them, and the program's actions for them
-//! are kept aside. So are actions whose handlers delivery.rs calls.
+//! are kept aside. Actions whose handlers delivery.rs calls are kept aside, too.
 //!
-//! A trapped call, or a fault, in a thread that blocks them would end the process. So the functions
-//! that set masks leave them out; what the program sees differs in these signals only.
+//! A trapped call, or a fault, in a thread that blocks these signals would end the process. So the
+//! functions that set masks leave them out; masks that the program reads back differ in these
+//! signals only.
 
 use super::copied::{self, Arguments};
 use super::kept::{Kept, SIGNALS, is_signal, keep, kept};
@@ -50,8 +51,8 @@ pub(super) fn give_back() {
 /// Whether the program has coroutines with paged stacks.
 static COROUTINES: AtomicBool = AtomicBool::new(false);
 
-/// From now on the program's handlers run by way of the signal stack (delivery.rs), for the kernel
-/// could not write their frames below the stack pointer of a coroutine.
+/// From now on the program's handlers run by way of the signal stack (delivery.rs), because the
+/// kernel could not write their frames below the stack pointer of a coroutine.
 #[cold]
 pub(super) fn expect_coroutines() {
     if !COROUTINES.swap(true, Relaxed) {

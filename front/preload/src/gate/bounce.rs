@@ -1,8 +1,8 @@
-//! Buffers outside the range, for what the arguments of a call point to.
+//! Buffers outside the range, for copies of the memory that the arguments of a call point to.
 //!
-//! Each thread keeps one of [`KEPT`] bytes. A call that needs more, or that interrupts the use of
-//! it, maps its own. A page that nobody may access follows: a call that reads or writes more than
-//! was expected fails, and changes nothing else.
+//! Each thread keeps a buffer of [`KEPT`] bytes. A call that needs more, or that interrupts another
+//! call in the use of the buffer, maps its own. An inaccessible page follows each buffer: a call
+//! that reads or writes more than was expected fails, and changes nothing else.
 
 use highwater_os::sys;
 use highwater_units::PAGE_SIZE;
@@ -142,8 +142,8 @@ impl Bounce {
     }
 
     /// A piece of `len` bytes after which memory ends, as it does within the program's buffer: the
-    /// kernel does as much with it, and then fails as it would there. `rest`: what follows can be
-    /// read, but not written. `None`: the system refuses.
+    /// kernel gets as far with it as with that buffer, and then fails in the same way. `rest`:
+    /// bytes that follow, which can be read but not written. `None`: the system refuses.
     pub(super) fn take_last(&mut self, len: usize, rest: &[u8]) -> Option<*mut u8> {
         let end = (self.used + len).next_multiple_of(PAGE_SIZE);
         let readable = rest.len().next_multiple_of(PAGE_SIZE);

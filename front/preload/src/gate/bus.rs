@@ -41,7 +41,7 @@ pub(super) fn install() {
     }
 }
 
-/// The threads that serve a fault of this one.
+/// Which threads serve a fault of this thread.
 fn by() -> By {
     // In the middle of the library a thread may hold locks that serving takes. A stack of the
     // program's, on which its signal handler faults, may be too small.
@@ -75,7 +75,8 @@ fn take(info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> Signalled {
         return Signalled::Elsewhere;
     }
     if !helper::is_inside() && stacks::give(context) {
-        // The stack that this runs on may be too small: the access is to fault again, on this one.
+        // The stack that this runs on may be too small: the access is to fault again, on the stack
+        // that was just set.
         return Signalled::Served;
     }
     if is_paged(context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize) {

@@ -1,13 +1,13 @@
-//! A stack for each thread on which trapped calls of coroutines are made: how much of a coroutine's
-//! own stack is left is not known.
+//! A stack for each thread on which trapped calls of coroutines are made, because it is not known
+//! how much of a coroutine's own stack is left.
 //!
 //! ```text
 //! | calls that handlers make | limit | the call that a signal has interrupted |   end
 //! ```
 //! Such a call may be interrupted by a signal, whose handler runs on the coroutine's stack
-//! (delivery.rs) and may make calls, too. They go below the limit. A handler that is left by
-//! siglongjmp leaves the limit where it is; once nothing is left below, or if it is not known
-//! whether a call has ended, calls are made in the handler of SIGSYS.
+//! (delivery.rs) and may make calls, too. The handler's calls are made below the limit. A handler
+//! that is left by siglongjmp leaves the limit where it is. Once no room is left below the limit,
+//! or if it is not known whether a call has ended, calls are made in the handler of SIGSYS.
 //!
 //! Locks: none; all belongs to the thread.
 
@@ -23,12 +23,12 @@ use std::ptr;
 pub(super) struct Call {
     /// Whether it may still be running.
     is_running: bool,
-    /// All above is in use.
+    /// All of the stack above this address is in use.
     limit: usize,
     /// The coroutine's stack pointer.
     pub(super) pointer: usize,
-    /// The coroutine's registers that functions of the C ABI preserve, for collectors of garbage:
-    /// elsewhere they are on a stack that these do not know.
+    /// The coroutine's registers that functions of the C ABI preserve, for garbage collectors: the
+    /// other copies of these are on a stack that a collector does not know.
     registers: [usize; 6],
 }
 
@@ -75,8 +75,8 @@ fn holds(pointer: usize) -> bool {
     pointer.wrapping_sub(BASE.get() as usize) <= LEN
 }
 
-/// A signal interrupts the thread at a stack pointer, and its handler may make calls; returns what
-/// [`resume`] is to know, and whether the thread was making a call.
+/// A signal interrupts the thread at a stack pointer, and its handler may make calls; returns the
+/// argument for [`resume`], and whether the thread was making a call.
 pub(super) fn interrupt(pointer: usize) -> (Call, bool) {
     let call = CALL.get();
     let makes_call = holds(pointer);

@@ -1,4 +1,4 @@
-//! Calls with copies of what their arguments point to.
+//! Makes system calls with copies of the memory that their arguments point to.
 //!
 //! ```text
 //! Part (argument, kind, length) per paged pointer --- reserve ---> piece of the bounce buffer
@@ -28,7 +28,7 @@ const USER_END: usize = (1 << 47) - PAGE_SIZE;
 const AT_MAX: usize = 64 << 10;
 /// The kernel looks at as many bits of a set as the process can have files.
 const FILES_MAX: usize = 1 << 20;
-/// The length of `struct sched_attr` that says 0.
+/// The length of a `struct sched_attr` whose own length field is 0.
 const SCHED_ATTR_LEN: usize = 48;
 /// The longest path, with its 0.
 pub(super) const PATH_MAX: usize = libc::PATH_MAX as usize;
@@ -42,7 +42,7 @@ struct Part {
     len: usize,
     /// Bytes that the kernel may write.
     room: usize,
-    /// The program may not access bytes past `len`, except that it may read so many of them.
+    /// The program may not access bytes past `len`, except that it may read this many of them.
     rest: Option<usize>,
     copy: *mut u8,
     /// The contents before the call, if only changes are copied back.

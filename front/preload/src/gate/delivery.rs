@@ -9,11 +9,12 @@
 //! kernel <--- rt_sigreturn --- where the kernel said, if that stack is not paged;
 //!                              or leave, which copies the frame to the signal stack again
 //! ```
-//! The kernel can neither write its frame to a missing page nor read it there. But a collector of
-//! garbage that stops a thread by a signal takes the handler's stack pointer for the top of the
-//! thread's stack, and reads from there to the stack's base: on the signal stack, the handler would
-//! lead it through whatever lies between the two. Programs with coroutines on paged stacks have
-//! their handlers run this way (actions.rs), except on a signal stack that the program has set.
+//! The kernel can neither write its frame to a missing page nor read it there. But a garbage
+//! collector that stops a thread by a signal takes the handler's stack pointer for the top of the
+//! thread's stack, and reads from there to the stack's base: if the handler ran on the signal
+//! stack, the collector would read whatever lies between the two stacks. Programs with coroutines
+//! on paged stacks have their handlers run this way (actions.rs), except on a signal stack that the
+//! program has set.
 //!
 //! Locks: none. No frame is on the signal stack when a handler begins, so the next signal may use
 //! it.
@@ -30,8 +31,8 @@ use std::ptr::{self, with_exposed_provenance_mut};
 
 /// Alignment of the vector state.
 const VECTORS_ALIGN: usize = 64;
-/// Bytes of the signal stack for what the kernel needs of a frame that returns. The vector state
-/// has 11 KiB with the tiles of AMX.
+/// Bytes of the signal stack for the part of a returning frame that the kernel needs. The vector
+/// state has 11 KiB with the tiles of AMX.
 const ROOM: usize = 32 << 10;
 
 /// The kernel's frame of a signal (`struct rt_sigframe`), without the vector state.
@@ -167,7 +168,7 @@ unsafe extern "C" fn place(signal: c_int, frame: *mut Frame) -> *mut Frame {
     at.cast()
 }
 
-/// Lets the signals in that the program's handler does not block; returns the handler.
+/// Unblocks the signals that the program's handler does not block; returns the handler.
 extern "C" fn begin(signal: c_int, frame: &Frame) -> usize {
     let kept = kept(signal);
     let is_blocked = kept.flags & libc::SA_NODEFER as u64 == 0;
@@ -244,8 +245,8 @@ extern "C" fn close() -> usize {
     stacks::end()
 }
 
-/// Copies what the kernel needs of a frame to the room on the signal stack, where it is sure to be
-/// present; returns where the context is.
+/// Copies the part of a frame that the kernel needs to the room on the signal stack, which is sure
+/// to be present; returns where the context is.
 ///
 /// # Safety
 /// `context` is that of a frame that [`place`] has written, and nothing uses the signal stack.

@@ -65,8 +65,8 @@ fn pointers(call: &Call) -> Pointers {
     }
 }
 
-/// The pointers of a call that the table does not describe. Registers of arguments that a call does
-/// not have contain anything: they must not be looked at.
+/// The pointers of a call that the table does not describe. Registers beyond a call's arguments may
+/// contain anything, and must not be checked.
 fn of_special(call: &Call) -> Pointers {
     let pointers: &[u8] = match c_long::from(call.number) {
         libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask => &[1, 2],
@@ -101,7 +101,7 @@ fn of_special(call: &Call) -> Pointers {
     pointers.iter().map(|at| 1 << at).sum()
 }
 
-/// The numbers from which on another set of arguments counts, with that set.
+/// The numbers from which on another set of pointers applies, with that set.
 fn steps() -> Vec<(u32, Pointers)> {
     let mut steps = vec![(0, ALL)];
     let mut next = 0;
@@ -202,7 +202,7 @@ impl Program {
 }
 
 /// Calls after which the kernel would use memory on its own. They fail with ENOSYS, as in
-/// containers: programs do without.
+/// containers: programs do without them.
 const ABSENT: [c_long; 2] = [libc::SYS_io_setup, libc::SYS_io_uring_setup];
 
 fn program(traps_madvise: bool) -> Vec<sock_filter> {

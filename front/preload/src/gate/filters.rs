@@ -98,7 +98,7 @@ fn load(number: usize, mut arguments: Arguments, at: usize) -> isize {
 }
 
 /// Copies of a structure and its instructions, with the structure's address; `None`: the kernel can
-/// do with the program's.
+/// use the program's own.
 ///
 /// # Errors
 /// ENOMEM.

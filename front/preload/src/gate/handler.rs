@@ -1,5 +1,5 @@
-//! SIGSYS: has the trapped call made on the thread's own stack (own_stack.rs). Calls for which that
-//! does not do are made here.
+//! The handler of SIGSYS: it has the trapped call made on the thread's own stack (own_stack.rs).
+//! Calls for which that is not possible are made in the handler.
 
 use super::copied::Arguments;
 use super::page::PAGE;
@@ -102,7 +102,7 @@ extern "C" fn on_sigsys(
 }
 
 /// Whether a call is made in the handler, with signals blocked, because it waits for nothing. The
-/// first three change what the return from the signal restores. The others are frequent.
+/// first three change state that the return from the signal restores. The others are frequent.
 fn is_brief(number: usize, arguments: &Arguments) -> bool {
     match number as libc::c_long {
         libc::SYS_rt_sigprocmask | libc::SYS_rt_sigaction | libc::SYS_sigaltstack => true,

@@ -24,7 +24,7 @@ use highwater_os::helper;
 use libc::c_long;
 use std::mem::{MaybeUninit, offset_of};
 
-/// What `copied` has on its stack.
+/// The variables that `copied` has on its stack.
 #[repr(C)]
 struct Frame {
     next: usize,

@@ -1,8 +1,9 @@
-//! Regions that a thread knows to be the program's, readable and writable: their pages need no
-//! question to the kernel.
+//! Regions that a thread knows to be the program's, readable and writable: the kernel need not be
+//! asked about their pages.
 //!
 //! A thread looks a region up when it has asked about pages of it a few times, and remembers it
-//! until regions or protections change. Programs that change them for each buffer never look up.
+//! until regions or protections change. Threads of programs that change these for each buffer never
+//! look a region up.
 
 use crate::process::{self, Process, State};
 use std::cell::Cell;

@@ -1,13 +1,13 @@
-//! Long reads and writes of files, in parts: a copy is memory beyond the budget.
+//! Long reads and writes of files, in parts, because a copy takes memory beyond the budget.
 //!
 //! ```text
-//! at an offset -------------------> a part after the other
+//! at an offset -------------------> one part after the other
 //! at the file's position ---------> the position moves past all of it; then by offsets
-//! appended, or into a pipe -------> a part after the other
+//! appended, or into a pipe -------> one part after the other
 //! sockets, drivers, other reads --> whole
 //! ```
 //! Processes and threads that share a position get ranges of their own, as they would from the
-//! kernel. Only what is appended can be divided by what others append.
+//! kernel. Only appended data can be divided by data that others append.
 
 use super::copied::{Arguments, are_addresses, kind_of, once};
 use super::page;
@@ -40,12 +40,12 @@ const TRANSFERS: [(c_long, Transfer); 4] = [
 /// How a long call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Split {
-    /// Whole. Of a file that is no regular one, the kernel reads what is there, and another part
-    /// could wait. A socket or a driver takes a message.
+    /// Whole. From a file that is not a regular one, the kernel reads the data that is there, and
+    /// the call for another part could wait. A socket or a driver takes a whole message.
     Whole,
-    /// In parts of so many bytes.
+    /// In parts of this many bytes.
     Parts(usize),
-    /// In parts by offsets, in a range of the file past which the position was moved before.
+    /// In parts by offsets, in a range of the file past which the position is moved first.
     Claimed,
 }
 
@@ -150,7 +150,7 @@ impl Transfer {
     }
 }
 
-/// Whether what is written to a file goes to its end.
+/// Whether data written to a file goes to its end.
 fn is_appended(file: usize) -> bool {
     let arguments = [file, libc::F_GETFL as usize, 0, 0, 0, 0];
     // SAFETY: numbers.

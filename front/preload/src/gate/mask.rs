@@ -54,7 +54,7 @@ fn change(how: i32, mask: Mask) -> Mask {
 /// The result of a call that could not reach its arguments.
 const MISSING: isize = -(libc::EFAULT as isize);
 
-/// Takes them out of this thread's mask.
+/// Takes the gate's signals out of this thread's mask.
 pub(super) fn unblock() {
     change(libc::SIG_UNBLOCK, RESERVED_BITS);
 }

@@ -25,10 +25,11 @@
 //!
 //! The filter outlives exec. It compares addresses with a fixed range (range.rs), which programs
 //! that are not served do not use, so it does not affect them. That is why it does not trap calls
-//! for what their structures contain: a program without this library would be killed.
+//! only because their structures may contain pointers: a program without this library would be
+//! killed.
 //!
 //! Locks: none. The handler runs in any thread, on a signal stack; most calls are made on the
-//! thread's own, and may be interrupted.
+//! thread's own stack, and may be interrupted.
 
 mod access;
 mod actions;
@@ -95,7 +96,7 @@ pub(crate) fn give_up() {
     }
 }
 
-/// Reserves the addresses of so many pages. In a process that is served they are free.
+/// Reserves the addresses of `pages` pages. In a process that is served they are free.
 ///
 /// # Errors
 /// The system's refusal.

@@ -7,15 +7,16 @@
 //! | program | red zone | vector state, Frame | enter --- run --- make::make
 //! program <--- registers as a system call leaves them --- enter
 //! ```
-//! A collector of garbage stops a thread by a signal, whose handler takes its stack pointer for the
-//! top of the thread's stack. From there the collector reads up to the stack's base. Of a thread
-//! that is stopped on its signal stack it would read what lies between two stacks. So the handler
-//! blocks signals: they arrive where it returns to.
+//! A garbage collector stops a thread by a signal, whose handler takes its own stack pointer for
+//! the top of the thread's stack. From there the collector reads up to the stack's base. If the
+//! thread were stopped on its signal stack, the collector would read whatever lies between the two
+//! stacks. So the handler of SIGSYS blocks signals: they arrive once it has returned to the
+//! thread's own stack.
 //!
-//! A stack is used if it is the thread's: there is no gap between the pointer and where the thread
-//! began. Memory below other stacks may be the program's: calls of coroutines on paged stacks are
-//! made on a stack for them (call_stack.rs), those in threads of a raw clone, and where little of a
-//! stack is left, in the handler.
+//! A stack is used if it is the thread's own: if there is no gap between the stack pointer and the
+//! place where the thread began. Memory below other stacks may be the program's. So calls of
+//! coroutines on paged stacks are made on a stack for them (call_stack.rs); calls in threads of a
+//! raw clone, and calls where little of the stack is left, are made in the handler.
 //!
 //! Locks: none; what is known of a stack belongs to its thread.
 
@@ -35,7 +36,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// Bytes below the stack pointer that a call has to find: our functions take a few KiB.
 const ROOM: usize = 64 << 10;
 
-/// The most that is looked at in one call. The first thread's stack would grow by as much.
+/// The longest stretch of stack that one call checks. The first thread's stack would grow by as
+/// much.
 const FAR: usize = 8 << 20;
 
 /// How far above [`begin`]'s frame the body of a thread may begin. The C library's record of the
@@ -147,10 +149,10 @@ fn look_down(mut stack: Stack, end: usize) -> Stack {
 }
 
 /// Lets the first thread's stack grow down to an address, as an access does; `false`: there is no
-/// memory. By a call that every program with a filter of its own allows.
+/// memory. Uses a call that every program with a filter of its own allows.
 fn grow(address: usize) -> bool {
     const WAIT: usize = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
-    /// Hardly the word that is there; if it is, the wait ends at once all the same.
+    /// Unlikely to be the word that is there; if it is, the wait ends at once all the same.
     const OTHER: usize = 0x9e37_79b9;
     let now = [0u64; 2];
     let arguments = [address, WAIT, OTHER, (&raw const now) as usize, 0, 0];

@@ -1,5 +1,5 @@
-//! process_vm_readv and process_vm_writev, in parts: a copy is memory beyond the budget, and pages
-//! of another process may be swapped out.
+//! process_vm_readv and process_vm_writev, in parts, because a copy takes memory beyond the budget,
+//! and because pages of another process may be swapped out.
 //!
 //! ```text
 //! Buffers, ours and theirs -- a few pieces --> Part -- copies of ours, if paged --> Pieces
@@ -7,7 +7,8 @@
 //!        \- a page is missing, or write: their process holds the pages --/
 //! ```
 //! The kernel's own fault on a page of another process raises no message where faults are served in
-//! the thread (`--faults in-thread`). The kernel's write to a page that is leaving would be lost.
+//! the thread (`--faults in-thread`). A write by the kernel to a page that is being evicted would
+//! be lost.
 
 use super::access::{Access, accessible, copy_in, copy_out};
 use super::bounce::{Bounce, Keep};
@@ -26,7 +27,7 @@ const _: () = assert!(PART_LEN / PAGE_SIZE < REQUEST_MAX as usize);
 /// The most pieces of a part.
 const PIECES_MAX: usize = 16;
 
-/// Requests for the same part: its pages may be protected while others leave.
+/// Requests for the same part: its pages may be protected while others are evicted.
 const ATTEMPTS: usize = 16;
 
 const FAULT: isize = -(libc::EFAULT as isize);
@@ -174,7 +175,7 @@ impl Part {
         base >= before && pages_of(first, base.saturating_add(len) - first) <= REQUEST_MAX
     }
 
-    /// Shortens it to the pieces before one, and so many bytes of that.
+    /// Shortens it to the pieces before `index`, and `len` bytes of that piece.
     fn cut(&mut self, index: usize, len: usize) {
         self.count = index + usize::from(len > 0);
         (self.ours[index].len, self.theirs[index].len) = (len, len);
@@ -275,7 +276,8 @@ impl Transfer {
             match held {
                 Ok(Some(result)) => got = result,
                 Ok(None) => {}
-                // The first page is none that it could bring, and none that leaves.
+                // The first page is neither one that the process could bring in nor one that is
+                // being evicted.
                 Err(Denied::Refused) => {
                     part.keep_pages(1);
                     return self.call(&part);

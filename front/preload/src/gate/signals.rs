@@ -1,5 +1,5 @@
 //! C library functions that set signal masks and actions: the gate's signals stay unblocked, and
-//! the gate's.
+//! keep the gate's actions.
 
 use super::actions::{self, ActionFn, SIGACTION};
 use super::kept::{Kept, is_signal, keep, kept};
@@ -106,7 +106,7 @@ unsafe extern "C" fn sigaction(
             return next(signal, new, old);
         }
         if is_on() {
-            // Not what the C library refuses: its own signals.
+            // Not signals that the C library refuses, which are its own.
             if next(signal, null(), null_mut()) != 0 {
                 return -1;
             }

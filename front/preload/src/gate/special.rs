@@ -1,4 +1,4 @@
-//! Calls that the table cannot describe: what an argument is depends on another one.
+//! Calls that the table cannot describe: the meaning of an argument depends on another one.
 //!
 //! Calls whose structures contain pointers are in vectors.rs, exec.rs and filters.rs.
 
@@ -92,9 +92,9 @@ fn fcntl(command: i32) -> Kinds {
 /// Lists network interfaces.
 pub(super) const SIOCGIFCONF: u32 = 0x8912;
 
-/// ioctl: the number of a request does not always tell how long its structure is, so as much is
-/// copied as most have, and back what the kernel has changed; it fails if it accesses more. `None`:
-/// the structure has pointers.
+/// ioctl: the number of a request does not always tell how long its structure is. So as many bytes
+/// are copied in as most structures have, and bytes that the kernel has changed are copied back;
+/// the call fails if the kernel accesses more. `None`: the structure has pointers.
 fn ioctl(number: usize, arguments: Arguments) -> Option<isize> {
     const WINDOW: u32 = 4096;
     const SIOCETHTOOL: u32 = 0x8946;
@@ -119,8 +119,8 @@ fn ioctl(number: usize, arguments: Arguments) -> Option<isize> {
     Some(once(number, &third(kind), arguments))
 }
 
-/// The length of a structure that ends in as many items as it says; `None`: it is another one, or
-/// longer than the kernel takes.
+/// The length of a structure that ends in as many items as it says; `None`: it is another
+/// structure, or longer than the kernel takes.
 fn counted(request: u32, address: usize) -> Option<u32> {
     const FIEMAP: u32 = 0xc020_660b;
     const DEDUPE_RANGE: u32 = 0xc018_9436;
@@ -186,7 +186,8 @@ fn arch_prctl(code: usize) -> Kinds {
     [NONE, kind, NONE, NONE, NONE, NONE]
 }
 
-/// syslog(2): the results of other actions, such as the length of the log, count nothing written.
+/// syslog(2): the results of other actions, such as the length of the log, do not count bytes
+/// written.
 fn kernel_log(action: i32) -> Kinds {
     /// SYSLOG_ACTION_READ, READ_ALL and READ_CLEAR.
     const READS: std::ops::RangeInclusive<i32> = 2..=4;

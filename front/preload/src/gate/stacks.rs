@@ -4,7 +4,7 @@
 //! coroutine's or one that the program has for its handlers, the page may be missing, and the
 //! process would be killed. So each thread has a stack of ours, on which the gate's handler runs
 //! and, if the program has set a signal stack, the program's handlers; the program's own stays
-//! unused. Its pages are taken when they are used.
+//! unused. Pages of ours take memory once they are used.
 
 use super::{access, bounce, call_stack, exec, mask, page, state};
 use crate::stack::{LEN, call_on, map};
@@ -29,8 +29,8 @@ impl Stack {
         pointer.wrapping_sub(self.base) < self.len
     }
 
-    /// Whether this stays what is set for the thread: ours; or none, in another thread with the
-    /// same variables, made by a raw clone.
+    /// Whether this stack is to stay set for the thread: ours is; and so is none, in another thread
+    /// with the same variables, made by a raw clone.
     fn stays(&self) -> bool {
         let has_none = || self.len == 0 && OWNER.get() != gettid().as_raw_nonzero().get();
         !OURS.get().is_null() && (self.base == ours().base || has_none())
@@ -120,8 +120,8 @@ pub(super) fn end() -> usize {
 }
 
 /// Maps a stack for this thread, unless it has one, and sets it by `set`, which returns minus an
-/// error number. A thread has a stack that is not set after the return from a signal that had come
-/// before: that takes the kernel back to what was set then.
+/// error number. The stack is no longer set once the thread returns from a signal that had come
+/// before this call: the return restores the setting of that time.
 fn install(set: impl FnOnce() -> c_int) -> bool {
     let is_new = OURS.get().is_null();
     if is_new {

@@ -4,13 +4,13 @@
 //! calls.rs: TABLE, a line per system call ---> Call { number, name, way, arguments }
 //! Len: how many bytes an argument points to ---> from the other arguments (copied.rs)
 //! ```
-//! The source is one line per call, in the order of the numbers of x86-64. A test compares numbers
-//! and names with the kernel's list.
+//! The lines of `calls.rs` are in the order of the numbers of x86-64. A test compares numbers and
+//! names with the kernel's list.
 
 /// How many bytes the kernel reads or writes. Arguments are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Len {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u32),
     /// As many bytes as an argument says.
     Of(u8),
@@ -26,13 +26,13 @@ pub(crate) enum Len {
     ResultItems(u32, u8),
     /// As many bytes as the `u32` says that an argument points to (`getsockname`).
     At(u8),
-    /// So many bytes, or as many as can be accessed (`ioctl`).
+    /// This many bytes, or as many as can be accessed (`ioctl`).
     Window(u32),
     /// A bit for each descriptor below an argument, in whole words of 64 bits (`select`).
     Bits(u8),
     /// As many bytes as its own first `u32` says, 48 if 0 (`sched_setattr`).
     Own,
-    /// So many bytes, and as many more as its own first `u32` says (`open_by_handle_at`).
+    /// This many bytes, and as many more as its own first `u32` says (`open_by_handle_at`).
     AfterOwn(u32),
     /// A byte for each page of 4096 bytes, also a part of one, of as many bytes as an argument says
     /// (`mincore`).
@@ -79,7 +79,7 @@ impl Argument {
 /// How a call with paged pointers is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// With copies of what its arguments point to, outside paged memory.
+    /// With copies, outside paged memory, of the memory that its arguments point to.
     Copied,
     /// As it is: none of its arguments is an address that the kernel reads or writes.
     Passed,

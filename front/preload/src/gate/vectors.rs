@@ -303,7 +303,7 @@ fn copied(copy: *mut u8, from: usize, len: usize, direction: Direction) -> usize
     if got == len { copy as usize } else { from }
 }
 
-/// Copies what a received message has besides its data.
+/// Copies the parts of a received message other than its data.
 fn report(address: usize, theirs: Header, given: Header, after: Header) -> Result<(), i32> {
     let out = |to: usize, from: usize, len: usize| {
         // SAFETY: pieces of the bounce buffer, of at least that length.
@@ -357,8 +357,8 @@ fn send_all([file, entries, count, flags, ..]: Arguments) -> isize {
     count as isize
 }
 
-/// recvmmsg: the time is looked at after each message, as the kernel does. It then says how much of
-/// it is left.
+/// recvmmsg: the time limit is checked after each message, as in the kernel. The call then reports
+/// how much of the time is left.
 fn receive_all([file, entries, count, flags, time, ..]: Arguments) -> isize {
     let count = (count as u32 as usize).min(BUFFERS_MAX);
     let until = match time {

@@ -1,4 +1,4 @@
-//! C library functions that the gate makes itself.
+//! C library functions that the gate carries out itself.
 //!
 //! - Calls with pointers in structures: the filter sees only the structure's address.
 //! - pthread_create: each thread has a signal stack.
@@ -110,7 +110,7 @@ diverted! {
 /// The gate's function for a number that is given to syscall(2), with its first arguments, if it
 /// has pointers in structures.
 pub(crate) fn function_for(number: c_long, arguments: [usize; 3]) -> Option<usize> {
-    // What it does may keep this process from being served later.
+    // The call may keep this process from being served later.
     later::begin();
     let restricts = restricts(number, arguments);
     if restricts {
@@ -278,8 +278,8 @@ unsafe extern "C" {
     static mut environ: *mut *mut libc::c_char;
 }
 
-/// Moves the environment out of paged memory: the C library passes it to the child itself. What
-/// putenv(3) was given is no longer the variable then.
+/// Moves the environment out of paged memory: the C library passes it to the child itself. A string
+/// that putenv(3) was given is no longer the variable then.
 fn unpage_environment() {
     // SAFETY: the program's variable, which must not change while it is read. Strings and array are
     // replaced by copies that are never freed.
@@ -457,7 +457,8 @@ struct Body {
 /// A thread that begins.
 struct Thread {
     body: Body,
-    /// Its stack is not longer. One about which the program says nothing ends with a closed page.
+    /// Its stack is not longer. A stack about which the program says nothing ends with an
+    /// inaccessible page.
     stack_len: usize,
 }
 

@@ -9,10 +9,10 @@
 //! can still happen where the C library takes these locks by itself: in malloc_trim and mallinfo,
 //! and when a thread ends.
 //!
-//! A signal handler that interrupted its thread inside cannot wait for that thread, nor for others,
-//! which may wait for that thread's locks: if it forks, the child gives the heap and the gate up
-//! (heap::abandon). A handler that leaves by longjmp from there leaves its part locked, as it would
-//! leave the locks of malloc.
+//! A signal handler that interrupted its own thread inside the gate cannot wait for that thread,
+//! nor for others, which may wait for that thread's locks: if it forks, the child gives up the heap
+//! and the gate (heap::abandon). A handler that leaves from there by longjmp leaves its part of the
+//! gate locked, as it would leave the locks of malloc.
 //!
 //! Locking: before every lock of the heap. The manager's threads and the forking one pass freely.
 
@@ -59,8 +59,8 @@ pub(crate) fn make(cpus: usize) {
     GATE.store(Box::leak(Box::new(CpuLock::new(cpus))), Release);
 }
 
-/// In a forked child: makes another gate in place of one inside which threads may be that do not
-/// exist here.
+/// In a forked child: makes another gate in place of the parent's, inside which there may be
+/// threads that do not exist here.
 pub(super) fn abandon() {
     if let Some(gate) = gate() {
         make(gate.cpus());
@@ -73,7 +73,7 @@ fn gate() -> Option<&'static CpuLock> {
     unsafe { GATE.load(Acquire).as_ref() }
 }
 
-/// Whether this thread is inside, so that this is a signal handler.
+/// Whether this thread is inside; the caller then runs in a signal handler.
 pub(super) fn is_interrupted() -> bool {
     INSIDE.get()
 }

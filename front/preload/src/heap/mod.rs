@@ -270,14 +270,14 @@ fn refuse(error: FreeError, address: usize) -> ! {
     }
 }
 
-/// Ends a program that frees or resizes something else than a block.
+/// Ends a program that frees or resizes anything other than a block.
 pub(crate) fn end_foreign(address: usize) -> ! {
     end(&format!("free or realloc of a pointer that malloc did not return: {address:#x}"))
 }
 
-/// Calls `act` with the stack that it needs present. The program's stacks may be in paged memory,
-/// and to serve a fault the manager allocates, under a lock that this thread might hold. Keeps
-/// errno, which free must not change.
+/// Calls `act`, with the stack that `act` needs present. The program's stacks may be in paged
+/// memory, and the manager allocates to serve a fault, under a lock that this thread might hold.
+/// Keeps errno, which free must not change.
 #[inline(never)]
 fn keeping_errno(act: impl FnOnce()) {
     touch_stack();

@@ -7,8 +7,8 @@
 //! ```
 //! A class gets addresses in extents, of 256 KiB at first, so that its slabs follow each other in
 //! the order of their creation: objects that are created together are mostly used together, and
-//! readahead reads the class's next object instead of another class's. For the same reason a run
-//! goes back to the class that had it, if that has runs. A kept run is given out without a system
+//! readahead reads the class's next object instead of another class's. For the same reason a class
+//! takes its own earlier runs first, if there are any. A kept run is given out without a system
 //! call; to another class only if its slabs use as many of the run's pages, because the last pages
 //! of a slab of large objects are not used, and never get memory. The swapped-out part of a kept
 //! run is discarded when the run is used again. Discarding enters the manager, so excess runs are
@@ -69,9 +69,9 @@ pub(super) struct HeapPages {
     used: [AtomicBool; CLASSES],
 }
 
-/// Pages of a class's first extent, and of its largest.
+/// Pages of a class's first extent.
 const EXTENT_MIN: u64 = 64;
-/// The largest extent.
+/// Pages of a class's largest extent.
 const EXTENT_MAX: u64 = 512;
 
 struct Runs {

@@ -6,8 +6,9 @@
 //!                         highwater  run ... -- bench malloc-load               /
 //! with --memory           run --memory M ... -- bench malloc-load [--library ...]   all but glibc
 //! ```
-//! Without --memory the budget of ours is larger than what is used, so no run is short of memory.
-//! With it all are served by the same manager, and its report says how many pages were read back.
+//! Without --memory the budget of `highwater run` is larger than the memory in use, so no run is
+//! short of memory. With it all allocators use memory of the same manager, whose report says how
+//! many pages were read back.
 
 mod figures;
 mod heap;

@@ -26,7 +26,7 @@ const THREAD_ALLOWANCE: u64 = 64 << 10;
 const SLOWEST: u64 = 16 << 20;
 /// What a run may take beyond its time and its passes over the set.
 const GRACE: Duration = Duration::from_secs(30);
-/// How often a child is looked at.
+/// How often a child is polled.
 const TICK: Duration = Duration::from_millis(10);
 
 /// All runs.
@@ -198,8 +198,8 @@ fn child_run(arguments: Vec<OsString>, limit: Duration) -> Result<Run, BenchErro
     figures_of(piped(&this_program()?, arguments), limit)
 }
 
-/// Runs a child to its end, at most for `limit`, and takes the figures that it prints. It and what
-/// it starts are a group of their own, which ends as one.
+/// Runs a child to its end, at most for `limit`, and takes the figures that it prints. The child
+/// and the processes that it starts are a group of their own, which ends as one.
 pub(super) fn figures_of<T: DeserializeOwned>(
     mut command: Command,
     limit: Duration,
@@ -217,7 +217,7 @@ pub(super) fn figures_of<T: DeserializeOwned>(
             None => BenchError::Killed(format!("a run ended by {status}")),
         });
     }
-    // It fits a pipe, so that the child could end before it was read.
+    // The output fits into a pipe, so the child can end before the output is read.
     let mut text = String::new();
     let read = child.stdout.take().expect("piped").read_to_string(&mut text);
     let parsed = read
@@ -308,7 +308,8 @@ impl Stage {
     }
 }
 
-/// The budget, and what the peer's process needs beside: bookkeeping, page tables, itself.
+/// The budget, and the memory that the peer's process needs in addition: bookkeeping, page tables,
+/// its own data.
 fn limit(job: &impl Job) -> Bytes {
     let args = job.common();
     let page_tables = args.set.0 / 512;

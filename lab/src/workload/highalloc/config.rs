@@ -6,7 +6,7 @@ use highwater_units::{Nanos, Order};
 use std::ops::Range;
 use std::time::Duration;
 
-/// How long is waited after an attempt: 2 MiB at 16 MiB/s (MS_DELAY).
+/// The wait after an attempt: 2 MiB at 16 MiB/s (MS_DELAY).
 pub const INTERVAL: Duration = Duration::from_millis(125);
 /// What a compiler computes for each page that it touches first, on the whole machine: some 12,000
 /// pages in a second.
@@ -61,7 +61,7 @@ pub struct Config {
     pub memory: u64,
     /// Kernel memory that the builds hold together, in pages.
     pub kernel: Share,
-    /// How long is waited after an attempt.
+    /// The wait after an attempt.
     pub interval: Duration,
     /// What a compiler computes for each page that it touches first.
     pub work: Nanos,
@@ -83,7 +83,7 @@ impl Config {
 pub struct Pass {
     /// Attempts to allocate a block.
     pub attempts: u64,
-    /// Blocks that there were.
+    /// Attempts that got a block.
     pub successes: u64,
     /// How long an attempt took, in ticks.
     pub latency: Histogram<u64>,

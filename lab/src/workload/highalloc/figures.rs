@@ -1,4 +1,4 @@
-//! What passes were like, as printed and as JSON.
+//! The figures of passes, as printed and as JSON.
 
 use super::config::Pass;
 use crate::workload::outcome::Measured;
@@ -15,18 +15,18 @@ const NAMES: [&str; 3] = ["pass 1", "pass 2", "while rested"];
 pub struct HighallocFigures {
     /// In their order.
     pub passes: Vec<PassFigures>,
-    /// Looks for free frames.
+    /// The scanner that looks for free frames.
     pub free: ScannerFigures,
-    /// Looks for pages to move there.
+    /// The scanner that looks for pages to move into these frames.
     pub migrate: ScannerFigures,
 }
 
 /// What a scanner of compaction did, from the first build's start to the end of the last pass.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScannerFigures {
-    /// Frames that it looked at.
+    /// Frames that it scanned.
     pub scanned: u64,
-    /// Frames that it took.
+    /// Frames that it isolated.
     pub isolated: u64,
 }
 
@@ -37,7 +37,7 @@ pub struct PassFigures {
     pub name: String,
     /// Attempts to allocate a block.
     pub attempts: u64,
-    /// Blocks that there were.
+    /// Attempts that got a block.
     pub successes: u64,
     /// Half of the attempts took at most this.
     pub p50_ns: u64,

@@ -7,14 +7,14 @@
 //! thread b < builds: Build      unit after unit, until the builds are ended
 //! the last thread:   Tester     pass 1, pass 2 beside the builds; builds end, files go; pass 3
 //! ```
-//! A unit reads sources, keeps kernel memory for the files that it opened, starts a compiler that
-//! writes its memory, works, finds there what it wrote, writes an object and ends: all of its
-//! memory is freed. A pass tries to allocate as many blocks of 2 MiB as 95 % of memory would be,
-//! and keeps what it gets until its end.
+//! A unit reads sources, keeps kernel memory for the files that it opened, and starts a compiler,
+//! which writes its memory, computes, checks what it wrote, writes an object and ends; all memory
+//! of the compiler is then freed. A pass tries to allocate as many blocks of 2 MiB as 95 % of
+//! memory holds, and keeps the blocks that it gets until its end.
 //!
-//! Contents are checked as they are used: of sources some words, of compilers' pages and objects
-//! the word that was written. Builds share nothing but the flag that ends them, and how many still
-//! run.
+//! Contents are checked as they are used: some words of sources, and the written word of compilers'
+//! pages and objects. Builds share only the flag that ends them, and the number of builds that
+//! still run.
 
 mod bench;
 mod build;
@@ -41,7 +41,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
-/// What the kernel takes for itself when it starts: its image, frame records, hash tables.
+/// The part of memory that the kernel takes for itself when it starts: its image, frame records,
+/// hash tables.
 const RESERVED_PERCENT: u64 = 3;
 
 /// Runs builds and passes on the memory of `service`.
@@ -85,15 +86,15 @@ enum Done {
 }
 
 impl<S: Arena + Sync> Bench<'_, S> {
-    /// What is taken before anything else, in the largest blocks.
+    /// Takes the memory of the kernel before anything else, in the largest blocks.
     fn reserve(&self) -> Vec<Pfn> {
         let blocks = self.config.memory * RESERVED_PERCENT / 100 / u64::from(Order::MAX.frames());
         let take = |_| self.service.alloc_run(Order::MAX, Mobility::Unmovable);
         (0..blocks).filter_map(take).collect()
     }
 
-    /// One task puts all trees in their places, a file after the other: memory is full of pages of
-    /// files then, and of what the kernel remembers of them.
+    /// One task reads all trees, one file after the other. Memory is then full of file pages, and
+    /// of the kernel's records of the files.
     fn fill(&self) -> Result<Duration, Failure> {
         let watch = Stopwatch::start(self.workers.world);
         self.workers.on_all_threads("untar", |thread| match thread {

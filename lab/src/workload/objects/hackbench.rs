@@ -4,8 +4,8 @@
 //! sender:   head (256 bytes) and data (640) ──> queue of a receiver, up to 200 messages
 //! receiver: ──> both freed, on its own CPU
 //! ```
-//! Each queue is a socket: a writer sleeps when it is full, a reader when it is empty. Its contents
-//! cost no virtual time; what sockets cost is part of the work.
+//! Each queue is a socket: a writer sleeps when the queue is full, a reader when it is empty. The
+//! queue's contents cost no virtual time; the cost of sockets is part of the work.
 
 use super::{Shift, measure};
 use crate::workload::outcome::Outcome;

@@ -5,9 +5,10 @@
 //! munmap: one node more, the leaf before deferred; area and lock deferred
 //! tick (1 ms, all CPUs at once): what was deferred two grace periods ago is freed, in passes
 //! ```
-//! As Linux 6.5 does it: a store into the tree makes a new leaf, since others may read the old one
-//! (RCU); mapping asks for what the worst case needs, three nodes a level and one, and gives back
-//! the rest. Each task has a process and so a tree of its own: only the allocator is shared.
+//! This follows Linux 6.5: a store into the tree makes a new leaf, since others may read the old
+//! one (RCU); mapping asks for the nodes of the worst case, three per level and one more, and gives
+//! back those that it does not need. Each task has its own process, and so its own tree: only the
+//! allocator is shared.
 
 use super::{Shift, measure};
 use crate::workload::outcome::Outcome;
@@ -30,7 +31,7 @@ const AREA_LOCK: u32 = 40;
 const NODE: u32 = 256;
 /// Nodes asked for by a store into a tree of two levels: 3 a level, and one.
 const NODES_ASKED: usize = 7;
-/// Between two looks at what has expired (HZ = 1000).
+/// The time between two checks for expired objects (HZ = 1000).
 const TICK: u64 = 1_000_000;
 
 /// Passes of the softirq at a tick (MAX_SOFTIRQ_RESTART). ksoftirqd does the rest.
@@ -61,7 +62,7 @@ pub struct Config {
     pub time: Duration,
 }
 
-/// What passes leave of a CPU's expired objects.
+/// Whether passes leave some of a CPU's expired objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expired {
     /// Nothing.

@@ -52,7 +52,7 @@ impl Block {
         let len = page + stack + below + tls::CONTROL_BYTES + tls::DTV_BYTES;
         let base = sys::map_anonymous(len)?;
         // The first page catches stack overflows. A forked child of the program has helpers of its
-        // own, and does not need this.
+        // own, and does not need this mapping.
         // SAFETY: nothing uses the mapping yet.
         unsafe {
             sys::protect(base, page, libc::PROT_NONE)?;
@@ -213,9 +213,9 @@ pub(super) fn begin(name: &CStr) {
     tls::register_rseq();
 }
 
-/// Leaves the program's process group, whose signals are not for the helper. It stays in the
-/// program's session: the scheduler divides CPUs among sessions (sched_autogroup), and with one of
-/// its own a fault took three times as long.
+/// Leaves the program's process group, because its signals are not for the helper. It stays in the
+/// program's session: the scheduler divides CPUs among sessions (sched_autogroup), and with a
+/// session of its own a fault took three times as long.
 pub(super) fn leave_group() {
     let _ = setpgid(None, None);
 }

@@ -78,9 +78,9 @@ pub(super) fn pidfd_open(pid: i32) -> RawFd {
     if (0..3).contains(&opened) { lift(opened, 3) } else { opened }
 }
 
-/// The number that /proc has for the process of a pidfd: it may be mounted for another PID
-/// namespace, where the process's own number is a stranger's. 0: /proc does not show the process.
-/// Does not allocate.
+/// The number under which /proc shows the process of a pidfd. /proc may be mounted for another PID
+/// namespace, where the process's own number belongs to another process. 0: /proc does not show the
+/// process. Does not allocate.
 pub fn number_in_proc(pidfd: RawFd) -> i32 {
     let (mut path, mut about) = ([0; 48], [0; 512]);
     if write!(&mut path[..], "/proc/self/fdinfo/{pidfd}\0").is_err() {
@@ -101,7 +101,7 @@ fn number_in(about: &[u8]) -> i32 {
 }
 
 /// Closes all descriptors except `keep`, and opens the standard streams on /dev/null: a stray write
-/// to them must not reach a file that got the number.
+/// to them must not reach a file that was given the same number.
 pub(super) fn close_others(keep: &[RawFd]) {
     let mut kept: Vec<RawFd> = keep.iter().copied().filter(|fd| *fd > 2).collect();
     kept.sort_unstable();
@@ -113,17 +113,17 @@ pub(super) fn close_others(keep: &[RawFd]) {
         from = fd + 1;
     }
     for stream in 0..3 {
-        // It gets the lowest free number, which is `stream`.
+        // The file gets the lowest free number, which is `stream`.
         let opened = open(c"/dev/null", OFlags::RDWR, Mode::empty()).map(IntoRawFd::into_raw_fd);
         debug_assert!(opened.is_err() || opened == Ok(stream));
     }
 }
 
-/// Descriptors that a helper may have, at least.
+/// The least limit on descriptors that a helper needs.
 const LIMIT: u64 = 4096;
 
-/// Raises the limit on descriptors, which was the program's: to [`LIMIT`], or without a privilege
-/// for that to the hard limit.
+/// Raises the limit on descriptors, which is inherited from the program, to [`LIMIT`], or to the
+/// hard limit if the privilege for more is missing.
 pub(super) fn raise_limit() {
     let now = getrlimit(Resource::Nofile);
     let raise = |maximum: Option<u64>| {
@@ -143,7 +143,7 @@ fn close_range(first: c_long, last: c_long) {
     if closed == 0 {
         return;
     }
-    // Before Linux 5.9.
+    // Kernels before 5.9 have no close_range.
     let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     for fd in first..=last.min(limit.min(1 << 20) as c_long) {
         // SAFETY: as above.

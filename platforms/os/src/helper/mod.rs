@@ -13,9 +13,9 @@
 //! the program ends and does not run setuid(2) in them, and the program cannot join or signal them.
 //! To the kernel they are not threads of the program either. So the program can unshare its user
 //! namespace, and the descriptors that it closes, the privileges that it drops and the filters that
-//! it loads do not affect them; nor does its limit on descriptors, as far as the system permits. A
-//! debugger of the program does not stop them (CLONE_UNTRACED), so it can read pages that are
-//! swapped out.
+//! it loads do not affect them; the program's limit on descriptors does not affect them either, as
+//! far as the system permits. A debugger of the program does not stop them (CLONE_UNTRACED), so it
+//! can read pages that are swapped out.
 //!
 //! The C library skips the locks of its malloc and stdio while the program has one thread. So code
 //! that runs in the helper must use neither, and must start threads by [`spawn`] only.
@@ -46,7 +46,7 @@ pub fn is_inside() -> bool {
 pub struct Program {
     /// Its number, as it sees itself.
     pub pid: i32,
-    /// Its number in /proc, which may show another PID namespace; 0: /proc does not show it.
+    /// Its number in /proc, which may be for another PID namespace; 0: /proc does not show it.
     pub in_proc: i32,
     /// A descriptor in the helper that is readable when the process has ended.
     pub pidfd: RawFd,
@@ -64,7 +64,7 @@ impl Program {
         }
     }
 
-    /// Opens what a descriptor of the program refers to, for writing: containers refuse
+    /// Opens the file of a program's descriptor for writing, through /proc: containers refuse
     /// pidfd_getfd. Does not allocate. -1: the system refuses.
     fn open(self, descriptor: i32) -> i64 {
         let mut path = [0; 48];
@@ -93,15 +93,14 @@ struct Start<F> {
     body: Cell<Option<F>>,
     guardian: Block,
     helper: Cell<Option<Block>>,
-    /// The guardian's pid, or minus the error number of its clone; 0 before.
+    /// The guardian's pid, or minus the error number of its clone; 0: not cloned yet.
     made: AtomicI32,
 }
 
-/// Starts a helper of the program `pid`, which has this memory. It runs `body` and ends when that
-/// returns. Returns the pid of its guardian. The
-/// helper has copies of the descriptors `keep`, standard streams on /dev/null, and its own
-/// descriptors with numbers of at least `above`. The caller has blocked all signals: the helper's
-/// threads inherit the mask.
+/// Starts a helper of the program `pid`, which owns this memory. The helper runs `body` and ends
+/// when `body` returns. Returns the pid of the guardian. The helper has copies of the descriptors
+/// `keep`, standard streams on /dev/null, and its own descriptors with numbers of at least `above`.
+/// The caller has blocked all signals: the helper's threads inherit the mask.
 ///
 /// # Errors
 /// The system refuses a process, or [`learn`] found an unknown layout of thread-local variables.
@@ -124,7 +123,7 @@ where
     // SAFETY: the starter runs on its own stack while this thread waits. `start` is leaked: the
     // guardian's stack is in use as long as the guardian lives.
     let made = unsafe { clone::clone(flags::STARTER, &scratch, task, clone::Words::none()) };
-    // It has ended, because this thread runs: only its status is left to collect.
+    // The starter has ended, because this thread runs: only its status is left to collect.
     clone::wait(made.map_err(io::Error::from_raw_os_error)?);
     drop(scratch);
     // SAFETY: leaked above; the starter stored the number before it ended.
@@ -147,8 +146,8 @@ extern "C" fn starter<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::
     0
 }
 
-/// Clones the helper and waits for its end. It shares the helper's descriptors: until it ends, they
-/// stay open, and no page of the program can read as zeros.
+/// Clones the helper and waits for its end. The guardian shares the helper's descriptors: they stay
+/// open until the guardian ends, so that no page of the program can read as zeros.
 extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::c_void) -> i32 {
     INSIDE.set(true);
     // SAFETY: leaked by `start`, and used by the guardian alone until it clones the helper.
@@ -157,7 +156,7 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     clone::leave_group();
     descriptors::close_others(&start.keep);
     descriptors::raise_limit();
-    // Only now: the program may be at its limit of descriptors.
+    // Not opened earlier, because the program may be at its limit of descriptors.
     start.program.pidfd = lift(descriptors::pidfd_open(start.program.pid), start.above);
     start.program.in_proc = number_in_proc(start.program.pidfd);
     let block = start.helper.take().expect("cloned once");
@@ -184,7 +183,7 @@ const END_MAX: i32 = 2000;
 /// the program held when it died.
 fn guard(helper: i32, program: Program) -> Ended {
     let pidfd = descriptors::pidfd_open(helper);
-    // Without one, for lack of descriptors, its end would not be seen.
+    // Without a pidfd, for lack of descriptors, the helper's end could not be noticed.
     if pidfd >= 0 {
         clone::wait_for_either(pidfd, program.pidfd);
         clone::wait_a_while(pidfd, END_MAX);

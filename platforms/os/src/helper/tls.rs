@@ -7,8 +7,8 @@
 //! dtv: generation | module 1 | module 2 | ...    the table of __tls_get_addr
 //! ```
 //! The offsets of modules that are loaded at the start never change. The dtv has more slots than a
-//! program has modules with thread-local variables: otherwise the loader would replace it, with the
-//! program's malloc, when the program loads more.
+//! program has modules with thread-local variables: otherwise the loader would replace the dtv,
+//! using the program's malloc, when the program loads more modules.
 
 use libc::{c_int, c_void, dl_phdr_info, size_t};
 use rustix::thread::gettid;
@@ -24,7 +24,7 @@ pub(super) const STACK_BYTES: usize = 256 << 10;
 pub(super) const CONTROL_BYTES: usize = 16 << 10;
 
 const DTV_SLOTS: usize = 8192;
-/// The slots, and before them their number and the generation.
+/// Bytes of the dtv: the slots, and before them their number and the generation.
 pub(super) const DTV_BYTES: usize = (DTV_SLOTS + 2) * size_of::<DtvSlot>();
 
 /// The loader's entry for a module in a thread: the address of its variables.
@@ -78,7 +78,7 @@ pub(super) fn layout() -> Option<&'static Layout> {
     LAYOUT.get()
 }
 
-/// Finds the layout of thread-local variables. The main thread calls it when the program's
+/// Finds the layout of thread-local variables. The main thread calls this once the program's
 /// libraries are loaded, and before it loads others.
 pub fn learn() {
     let mut layout = Layout::default();

@@ -2,7 +2,7 @@
 //!
 //! The platform contract requires `Send` and `Sync`, but an engine and its state live on one host
 //! thread. `Home` reconciles the two: each access checks that the caller is a task of that engine,
-//! hence on its thread, and panics otherwise.
+//! and therefore on its thread, and panics otherwise.
 
 use super::Engine;
 use std::cell::RefCell;
@@ -23,7 +23,7 @@ impl Home {
         Home(engine.clone())
     }
 
-    /// The engine. Panics unless one of its tasks calls.
+    /// The engine. Panics unless the caller is one of its tasks.
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         assert!(self.0.is_current(), "what is simulated is used inside its simulation only");
         &self.0

@@ -18,7 +18,8 @@ impl Default for Limits {
     }
 }
 
-/// Why a simulation ended before its main task: a message that lists what each thread waits for.
+/// Why a simulation ended before its main task did: a message that lists what each thread waits
+/// for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck(
     /// What every thread waits for.

@@ -11,7 +11,7 @@
 //! ```
 //! Under [`Policy::SmallestClock`] the CPU with the smallest clock always runs next, so tasks
 //! interact in the order of virtual time. The other policies draw the next CPU at random, and all
-//! CPUs share one clock: they find races and measure nothing.
+//! CPUs share one clock: these policies find races and measure nothing.
 //! No locks are needed: one thread runs the engine, and no borrow of `State` outlives a call.
 
 mod home;

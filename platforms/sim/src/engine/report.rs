@@ -6,9 +6,9 @@ use highwater_units::Nanos;
 /// The CPU time of all threads with one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleTime {
-    /// Their name.
+    /// The name of the threads.
     pub name: String,
-    /// Their number.
+    /// The number of threads.
     pub threads: usize,
     /// Their CPU time, including spinning and context switches.
     pub busy: Nanos,

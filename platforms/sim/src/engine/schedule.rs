@@ -1,4 +1,5 @@
-//! The scheduler of virtual threads: time slices, run queues, wake-up placement, load balancing.
+//! The scheduler of virtual threads: time slices, run queues, placement of woken threads, load
+//! balancing.
 //!
 //! A small completely fair scheduler. At the end of a slice, or when a woken task is far behind, a
 //! CPU switches to the task in its run queue with the least CPU time. A woken task goes to an idle

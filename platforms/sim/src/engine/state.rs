@@ -15,13 +15,13 @@ use std::collections::BinaryHeap;
 /// Why a task stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It let other CPUs catch up, or its slice ended: it can run.
+    /// The task let other CPUs catch up, or its slice ended: it can run.
     Ready,
-    /// It spins for a lock and keeps its CPU.
+    /// The task spins for a lock and keeps its CPU.
     Spinning,
-    /// It sleeps until an event or a time.
+    /// The task sleeps until an event or a time.
     Asleep,
-    /// It has ended.
+    /// The task has ended.
     Done,
 }
 
@@ -117,11 +117,11 @@ pub(super) struct Timer {
     pub(super) at: u64,
     order: u64,
     pub(super) task: TaskId,
-    /// The number of the sleep that it ends.
+    /// The number of the sleep that the timer ends.
     pub(super) sleep: u64,
 }
 
-/// The state that is not hot.
+/// The rest of the state, which is not hot.
 pub(super) struct State {
     pub(super) cpus: Vec<Cpu>,
     pub(super) tasks: Vec<Task>,
@@ -254,7 +254,7 @@ impl State {
         next.min(due).min(self.turn_end(cpu))
     }
 
-    /// The slowdown, in thousandths, by the core's other thread.
+    /// The slowdown, in thousandths, caused by the core's other thread.
     pub(super) fn slowdown(&self, machine: &Machine, cpu: CpuId, clock: u64) -> u64 {
         let works = |cpu: CpuId| {
             let other = &self.cpus[usize::from(cpu.0)];

@@ -176,7 +176,7 @@ impl Trace {
     /// Writes the trace, with the names of processes and rows.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// The writer's errors.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         write!(to, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
         let rows: BTreeSet<(u32, u32)> = self.bars.iter().map(|b| (b.process, b.row)).collect();

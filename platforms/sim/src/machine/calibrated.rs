@@ -1,5 +1,5 @@
-//! Costs that published base values fix: `[[calibrated]]` of a machine file, and the file with
-//! other values of these costs.
+//! Costs whose values are fixed by published base values (`[[calibrated]]` in a machine file), and
+//! loading the file with other values for these costs.
 //!
 //! ```text
 //! cost = "costs.sections.lru.item" ── place ──> a value of the file
@@ -49,7 +49,7 @@ impl Machine {
     /// Parses the text of a machine file with other values of some costs.
     ///
     /// # Errors
-    /// As [`Machine::load`]; and a cost that the file does not have.
+    /// As [`Machine::load`]; also if the file does not have a cost.
     pub fn load_with(text: &str, costs: &[(&str, u64)]) -> Result<Machine, String> {
         let mut file: Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
         for (cost, to) in costs {
@@ -63,7 +63,8 @@ impl Machine {
         Machine::from_table(file)
     }
 
-    /// The value of a cost in the text of a machine file; of several devices, that of the first.
+    /// The value of a cost in the text of a machine file; of several devices, the value of the
+    /// first.
     pub fn cost_in(text: &str, cost: &str) -> Option<u64> {
         value(&text.parse().ok()?, cost)
     }
@@ -85,7 +86,7 @@ fn places<'a>(file: &'a mut Table, cost: &str) -> Vec<&'a mut Value> {
     found.into_iter().filter(|value| value.is_integer()).collect()
 }
 
-/// The value of a key; of devices, the one of that name, or all by `*`.
+/// The value of a key; among devices, the one of that name, or all for `*`.
 fn inner<'a>(value: &'a mut Value, word: &str) -> Vec<&'a mut Value> {
     match value {
         Value::Table(table) => table.get_mut(word).into_iter().collect(),

@@ -12,10 +12,10 @@ use std::collections::HashSet;
 /// Limit of memory and device sizes: frame and slot numbers have 32 bits.
 const MIB_MAX: u64 = 1 << 24;
 
-/// The largest cost, ns: a second is surely a wrong unit.
+/// The largest cost, ns: a second must be a wrong unit.
 const COST_MAX: u64 = 1_000_000_000;
 
-/// The most cache lines that move with a lock: more than a page holds is surely a mistake.
+/// The most cache lines that move with a lock: more than a page holds must be a mistake.
 const LINES_MAX: u64 = 64;
 
 /// Returns one line per defect; none if the machine can be simulated.

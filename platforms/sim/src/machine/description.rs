@@ -37,7 +37,7 @@ pub struct Machine {
     /// Storage devices.
     #[serde(default, rename = "device")]
     pub devices: Vec<DeviceSpec>,
-    /// Costs that published base values fix, and how far.
+    /// Costs whose values are fixed by published base values, and how closely.
     #[serde(default)]
     pub calibrated: Vec<Calibrated>,
 }
@@ -80,7 +80,7 @@ pub struct Costs {
     pub scan: u64,
     /// A TLB shootdown on one other CPU, including the wait.
     pub shootdown: u64,
-    /// Each further CPU.
+    /// The additional cost of each further CPU.
     pub shootdown_target: u64,
     /// The shootdown interrupt, on the CPU that receives it.
     pub shootdown_interrupt: u64,
@@ -103,7 +103,7 @@ pub struct Costs {
 /// The critical sections by the name of the lock class.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Sections {
-    /// For classes that are not listed.
+    /// The section of classes that are not listed.
     pub default: Section,
     /// The listed classes.
     #[serde(flatten)]
@@ -199,20 +199,20 @@ pub struct DeviceSpec {
     pub priority: u16,
 }
 
-/// A cost that published base values fix, as far as they do.
+/// A cost whose value is fixed by published base values, as closely as they permit.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibrated {
     /// Its place in the file, or a setting of the experiment.
     pub cost: String,
-    /// Where it is searched, by first principles: the least and the most.
+    /// The range in which the cost is searched, from first principles: the least and the most.
     pub search: [u64; 2],
-    /// The distance of values that can be, counted from the least.
+    /// The distance between possible values, counted from the least.
     #[serde(default = "single")]
     pub step: u64,
     /// The published base values that fix it, by the names that `highwater-lab calibrate` prints.
     pub by: Vec<String>,
-    /// What these values allow: the least and the most that fit.
+    /// The range that these values allow: the least and the most that fit.
     pub allowed: [u64; 2],
 }
 

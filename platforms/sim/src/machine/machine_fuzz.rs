@@ -1,5 +1,5 @@
-//! Descriptions of machines with random defects: each is refused, or is a machine on which threads
-//! run.
+//! Descriptions of machines with random defects: each is refused, or describes a machine on which
+//! threads can run.
 
 use super::description::Machine;
 use crate::{Limits, Policy, Setup, Traced, simulate};

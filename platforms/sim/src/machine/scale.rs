@@ -7,8 +7,8 @@
 //! ```
 //! Speeds are unchanged, so that figures compare with those of the full machine; only the time to
 //! fill memory shrinks. At the same speeds, the reserve between low and min must cover the same
-//! wake-up latency of kswapd as on the full machine: so the watermarks keep their size in frames,
-//! not their share of memory. If they would take too much of a small memory, all of them shrink in
+//! wake latency of kswapd as on the full machine: so the watermarks keep their size in frames, not
+//! their share of memory. If they would take too much of a small memory, all of them shrink in
 //! proportion.
 
 use super::description::Machine;

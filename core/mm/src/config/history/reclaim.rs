@@ -2,20 +2,20 @@
 
 use highwater_units::{BATCH_PAGES_MAX, Prng};
 
-/// How reclaim differs from today's; the default does not.
+/// How reclaim differs from today's; the default selects no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReclaimHistory {
-    /// Frames that a direct reclaim frees at least in its first round,
+    /// The least number of frames that a direct reclaim frees in its first round,
     /// [`DIRECT_RECLAIM_MIN`] to [`DIRECT_RECLAIM_MAX`]. The kernel scans 1/4096 of the lists even
-    /// if it has a batch sooner: 24,192 pages of 378 GiB.
+    /// if it has freed a batch sooner: 24,192 pages of 378 GiB.
     pub direct_reclaim: u32,
     /// The nodes that a round of direct reclaim scans.
     pub direct_nodes: DirectNodes,
     /// Whether refaults are noted: evicted files' pages leave shadow entries, and refaults add to
     /// the cost of their kind.
     pub shadows: bool,
-    /// Whether threads that allocate evict while no CPU idles and swap is in memory. The kernel's
-    /// wake kswapd.
+    /// Whether threads that allocate evict while no CPU idles and swap is in memory. In the kernel,
+    /// these threads wake kswapd.
     pub kswapd_yields: bool,
 }
 
@@ -29,9 +29,9 @@ pub enum DirectNodes {
     All,
 }
 
-/// Least [`ReclaimHistory::direct_reclaim`].
+/// Lower bound of [`ReclaimHistory::direct_reclaim`].
 pub const DIRECT_RECLAIM_MIN: u32 = BATCH_PAGES_MAX as u32;
-/// Most [`ReclaimHistory::direct_reclaim`].
+/// Upper bound of [`ReclaimHistory::direct_reclaim`].
 pub const DIRECT_RECLAIM_MAX: u32 = 1 << 20;
 
 impl ReclaimHistory {

@@ -2,7 +2,8 @@
 
 use highwater_units::Prng;
 
-/// Slots and the swap cache of earlier kernels. The default selects none: the code of today runs.
+/// Slots and the swap cache of earlier kernels. The default selects none of them: today's code
+/// runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapHistory {
     /// The locks of a device's slots.
@@ -28,7 +29,7 @@ pub struct SwapHistory {
 impl SwapHistory {
     /// Draws each setting.
     pub fn draw(random: &mut Prng) -> SwapHistory {
-        // A generator of its own: later settings leave the meaning of older seeds alone.
+        // A separate generator: settings added later do not change the meaning of older seeds.
         let mut apart = Prng::new(random.clone().below(u64::MAX));
         let (leaf, slots) = (apart.percent(25), apart.percent(33));
         let mut of = |choices: u64| random.below(choices) as usize;
@@ -91,10 +92,11 @@ pub enum ScanBase {
 /// How pages are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwapIn {
-    /// Past it: the reader holds the page's entry, which excludes others, as today.
+    /// Without the swap cache: the reader holds the page's entry, which excludes other threads, as
+    /// today.
     Direct,
-    /// Through it: frames are in the swap cache while they are read (to Linux 4.14, and later for
-    /// slots with several references).
+    /// Through the swap cache: it holds the frames while they are read (to Linux 4.14, and later
+    /// for slots with several references).
     Cached,
 }
 

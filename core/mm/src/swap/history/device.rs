@@ -34,7 +34,7 @@ pub struct Device<P: Platform> {
     slot_cache: SlotCache<P>,
 }
 
-/// What a device of the past has besides.
+/// What a device of an earlier kernel has in addition.
 struct Past<P: Platform> {
     settings: SwapHistory,
     /// The kernel's swap_info lock.
@@ -103,10 +103,10 @@ impl<P: Platform> Device<P> {
         Device { today, past: Some(Past { settings, whole }), slot_cache }
     }
 
-    /// Slots in use, those that CPUs keep not among them.
+    /// Slots in use, without those that CPUs keep.
     pub fn in_use(&self) -> u32 {
         match &self.past {
-            // A slot may move from one number to the other between the two looks.
+            // A slot may move from one number to the other between the two reads.
             Some(past) if past.settings.slot_cache => {
                 self.today.in_use().saturating_sub(self.slot_cache.len())
             }
@@ -372,7 +372,7 @@ impl<P: Platform> Device<P> {
         if !self.reads_cached() || !self.info().gives_slots() {
             return self.today.read(platform, batch);
         }
-        // Upwards, so that two readers of one slot do not wait for each other.
+        // In ascending order, so that two readers of the same slots do not wait for each other.
         let mut order: Vec<usize> = (0..batch.len()).collect();
         order.sort_by_key(|index| batch[*index].slot);
         for io in order.into_iter().map(|index| &batch[index]) {
@@ -442,7 +442,7 @@ impl<P: Platform> Device<P> {
     }
 
     /// Calls `found` with (slot, count, cached) of every slot in use but the parked ones; checks
-    /// that nobody else uses those, and that trees have no frames of free slots.
+    /// that parked slots have no other use, and that trees have no frames of free slots.
     pub(crate) fn each_used(&self, mut found: impl FnMut(Slot, u32, bool)) {
         let mut used = Vec::new();
         self.today.each_used(|slot, count, cached| used.push((slot, count, cached)));

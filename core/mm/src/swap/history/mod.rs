@@ -1,6 +1,6 @@
 //! Swap of earlier kernels, selected by [`crate::config::history::SwapHistory`] and compiled with
-//! the feature `history` only. Without a setting of it, [`device::Device`] passes every call to the
-//! device of today.
+//! the feature `history` only. If none is selected, [`device::Device`] passes every call to today's
+//! device.
 //!
 //! ```text
 //! device.rs      a device with the locks, the caches and the tags of the past around today's

@@ -1,9 +1,9 @@
 //! The order of devices as kernels of the past had it: without regard to nodes (before Linux 4.14),
 //! and with turns that all CPUs count together.
 //!
-//! The kernel moves the device that it takes slots from behind its equals, under a lock of all CPUs
-//! (swap_avail_lock): with slot caches once for 64 slots, else each time. Here a shared word
-//! counts the turns.
+//! Under a lock of all CPUs (swap_avail_lock), the kernel moves a device from which it takes slots
+//! behind the others of equal priority: with slot caches once for 64 slots, else each time. Here a
+//! shared word counts the turns.
 
 use super::super::order;
 use super::slot_cache::BATCH;

@@ -4,10 +4,11 @@
 //! ```text
 //! device -- 64 at a time --> take -- one --> page        page -- release --> give -- 64 --> device
 //! ```
-//! So the locks of a device are taken once for 64 slots. As in the kernel, only while free slots
-//! are plenty: from 5 batches for each CPU on, until 2 are left; then the caches are drained.
-//! A parked slot has a count of 1 and is marked as cached, but the swap cache has no frame for it.
-//! Locking: a CPU's `take` comes first of all locks of swap; `give` is taken alone.
+//! So the locks of a device are taken once for 64 slots. As in the kernel, slots are cached only
+//! while free slots are plenty: caching begins above 5 batches for each CPU and ends when 2 are
+//! left; then the caches are drained. A parked slot has a count of 1 and is marked as cached, but
+//! the swap cache has no frame for it. Locking: a CPU's `take` comes first of all locks of swap;
+//! `give` is taken alone.
 
 use crate::lock_class;
 use highwater_platform::{Atomic, Guard, Lock, Platform};
@@ -18,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Slots that a CPU takes or gives back at a time (SWAP_SLOTS_CACHE_SIZE).
 pub(super) const BATCH: usize = 64;
 
-/// Free batches for each CPU with which parking begins, and below which it ends.
+/// Free batches for each CPU: with the first number parking begins, and below the second it ends.
 const PLENTY: u32 = 5;
 const ENOUGH: u32 = 2;
 

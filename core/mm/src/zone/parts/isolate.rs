@@ -26,9 +26,9 @@ pub enum Contention {
 const REGIONS_MAX: usize = 16;
 /// Pageblock counts in a cache line.
 const COUNTS_PER_LINE: usize = 32;
-/// Most free blocks it looks at to find them.
+/// Most free blocks that are scanned to find regions.
 const PIECES_MAX: usize = 64;
-/// Further free blocks it looks at for each wanted frame.
+/// Further free blocks that are scanned for each wanted frame.
 const LOOKS_PER_FRAME: usize = 2;
 
 /// Whether a caller that takes free blocks wants another.
@@ -40,7 +40,7 @@ pub enum Wanted {
     NoMore,
 }
 
-/// Pageblocks to which the pages of a region move that is being emptied.
+/// Pageblocks to which the pages of a region that is being emptied move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Pageblocks with frames that cannot move: they will not become free.
@@ -55,8 +55,8 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// Whether the pageblock of a frame suits, given by its place in the part that starts at
-    /// `first`.
+    /// Whether the pageblock of a frame suits. The frame is given by its place in the part that
+    /// starts at `first`.
     fn suits(&self, map: &Map, first: Pfn, place: u32) -> bool {
         let pageblock = place / PAGEBLOCK;
         match self {
@@ -71,7 +71,7 @@ impl Destination {
 /// The result of a scan for free frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeScan {
-    /// Frames that were looked at: of a free block, only the first.
+    /// Frames that were scanned: of a free block, only the first.
     pub scanned: u32,
     /// Frames that were taken.
     pub isolated: u32,
@@ -137,7 +137,7 @@ impl<P: Platform> Part<P> {
     }
 
     /// Small free blocks in pageblocks that suit, the smallest first, until they have `wanted`
-    /// frames; and how many blocks were looked at.
+    /// frames; and how many blocks were scanned.
     fn pieces(
         &self,
         buddy: &Buddy,
@@ -158,7 +158,7 @@ impl<P: Platform> Part<P> {
     }
 
     /// The smallest free block of these orders that `fits`, among the first ones on the lists; and
-    /// how many blocks were looked at.
+    /// how many blocks were scanned.
     fn piece(&self, orders: Range<u8>, fits: impl Fn(u32) -> bool) -> (Option<u32>, usize) {
         let (mut chosen, mut left) = (None, PIECES_MAX);
         self.with(|buddy| {
@@ -240,8 +240,9 @@ impl<P: Platform> Parts<P> {
         }
     }
 
-    /// The smallest free movable block of these orders that `fits`, and how many blocks were looked
-    /// at. Only the first blocks of a long list are. Racy: the lock is not held afterwards.
+    /// The smallest free movable block of these orders that `fits`, and how many blocks were
+    /// scanned. Of a long list, only the first blocks are scanned. Racy: the lock is not held
+    /// afterwards.
     pub(in crate::zone) fn find_block(
         &self,
         cpu: CpuId,

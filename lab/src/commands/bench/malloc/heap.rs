@@ -3,10 +3,11 @@
 //! ```text
 //! Heap::make: malloc, pattern ──> Object ──> Heap::release: pattern looked at or not, free
 //! ```
-//! A peer's library is opened by the load program, and not preloaded. Preloaded under `highwater
-//! run` its first mmap, while it sets itself up, would start the manager, whose threads would call
-//! the malloc that is not ready. Opened, it finds the manager running, and its calls of mmap go
-//! where the program's go. Locks: none; objects may be released by other threads than made them.
+//! A peer's library is opened by the load program, not preloaded. If it were preloaded under
+//! `highwater run`, its first mmap during its own initialization would start the manager, whose
+//! threads would call a malloc that is not ready. A library that is opened finds the manager
+//! running, and its mmap calls go where those of the program go. Locks: none; objects may be
+//! released by other threads than made them.
 
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
@@ -34,7 +35,7 @@ pub(super) struct Object {
 // SAFETY: its block is its own, and may be read and freed by any thread.
 unsafe impl Send for Object {}
 
-/// Whether an object's contents are looked at before it is freed.
+/// Whether an object's contents are checked before it is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// Its words are compared.
@@ -43,7 +44,7 @@ pub(super) enum Look {
     Skip,
 }
 
-/// What must not be.
+/// A failure of the allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
     /// malloc gave nothing.
