@@ -83,8 +83,9 @@ impl Unmapping {
     /// Bytes that the last look, which found `resident` bytes, misses because they were unmapped.
     /// They count until the pause ends: code in use is mapped again by then, and needs its memory.
     pub(crate) fn returning(&self, resident: i64) -> u64 {
-        let gone = (self.before - resident).max(0).cast_unsigned();
-        if self.pause.is_zero() { 0 } else { gone }
+        // Pages shared by a fork may be missing, too, if they were evicted since.
+        let gone = (self.before - resident).clamp(0, self.before - self.after);
+        if self.pause.is_zero() { 0 } else { gone.cast_unsigned() }
     }
 
     /// Of the `resident` bytes, `unmapped` are gone.
@@ -108,6 +109,7 @@ mod tests {
         assert!(unmapping.is_due(TICK, 40 * MIB, 255));
         unmapping.note(40 * MIB, Bytes(37 << 20));
         assert_eq!([3, 40, 50].map(|now| unmapping.returning(now * MIB)), [37 << 20, 0, 0]);
+        assert_eq!(unmapping.returning(MIB), 37 << 20, "other memory has gone, too");
         assert_eq!(ticks(&mut unmapping, 3 * MIB + MIB / 2), None, "little came back");
         assert_eq!(unmapping.returning(3 * MIB), 0, "after the pause");
         assert_eq!(ticks(&mut unmapping, 4 * MIB), Some(1));
