@@ -1,4 +1,4 @@
-# What to do with a fresh clone. Needs a Rust toolchain; .ci/tools looks for the rest.
+# Targets for a fresh clone. Needs a Rust toolchain; .ci/tools checks for the other tools.
 
 CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
@@ -57,8 +57,8 @@ help:
 	@echo "make book     the pages of docs as a book, in target/book"
 	@echo "make clean    remove what was built"
 
-# Two builds: cargo unifies the features of what it builds together, and the laboratory turns on
-# highwater-mm's feature `history`, which the product is built without.
+# Two builds: cargo unifies the features of crates that it builds together, and the laboratory turns
+# on highwater-mm's feature `history`, which the product must be built without.
 PRODUCT = --package highwater-cli --package highwater-preload
 build:
 	$(CARGO) build --release $(PRODUCT)
@@ -79,8 +79,8 @@ install: build
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/highwater/docs/reproduction \
 	    docs/reproduction/*.svg
 
-# What is installed, as a tree that works wherever it is unpacked, and as a package of Debian, for
-# systems whose C library is not older than this one.
+# The installed files, as a tree that works wherever it is unpacked, and as a Debian package, for
+# systems whose C library is not older than this one's.
 PACKAGES = $(CARGO_TARGET_DIR)/packages
 TREE = highwater-$(VERSION)-$(shell uname -m)-linux
 tarball:
@@ -97,22 +97,22 @@ deb:
 	gzip -9 --no-name $(CARGO_TARGET_DIR)/release/deb/usr/share/man/man1/*
 	$(CARGO) deb --no-build --package highwater-cli --output $(PACKAGES)/
 
-# Each way to install, into a clean Debian, where sort and Python then run.
+# Tests each way of installing on a clean Debian, where sort and Python then run.
 test-packages: deb tarball
 	front/cli/tests/packages/packages.py $(PACKAGES)
 
-# Kernels of distributions in qemu; docs/kernels.md says what is needed. OPTIONS as in
-# `cargo run -p highwater-xtask -- kernels --help`; with HIGHWATER_WRITE_DOCS the page is written.
+# Tests on distribution kernels in qemu; docs/kernels.md says what is needed. OPTIONS as in
+# `cargo run -p highwater-xtask -- kernels --help`; HIGHWATER_WRITE_DOCS=1 writes that page.
 test-kernels: build
 	$(CARGO) run --package highwater-xtask -- kernels $(OPTIONS)
 
-# Random runs, each of which follows from its seed; docs/promises.md says what is drawn. OPTIONS as
+# Random runs, each determined by its seed; docs/promises.md says what is random. OPTIONS as
 # in `cargo run -p highwater-xtask -- soak --help`.
 soak: tools venv build
 	$(CARGO) run --release --package highwater-xtask -- soak $(OPTIONS)
 
-# Vulnerabilities, licences and sources of the crates that are built, by deny.toml. Not a part of
-# `make test`: what is known of a crate changes without a change here.
+# Vulnerabilities, licences and sources of the crates that are built, by deny.toml. Not part of
+# `make test`, because known vulnerabilities change without a change here.
 audit:
 	@command -v cargo-deny >/dev/null || { echo "first: cargo install cargo-deny" >&2; exit 1; }
 	$(CARGO) deny check
@@ -121,14 +121,14 @@ book:
 	@command -v mdbook >/dev/null || { echo "first: cargo install mdbook" >&2; exit 1; }
 	mdbook build docs
 
-# The C library, for which the program needs not wait. `c-files` installs what lies in C_LIBRARIES:
-# the tests install their own build.
+# The C library; building the program does not depend on it. `c-files` installs the files in
+# C_LIBRARIES: the tests install their own build.
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 C_LIBRARIES ?= $(CARGO_TARGET_DIR)/release
 VERSION = $(shell sed -n '/^version = /{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
 C_ABI = $(basename $(VERSION))
-# What Rust's standard library needs (rustc --print native-static-libs).
+# Libraries that Rust's standard library needs (rustc --print native-static-libs).
 C_PRIVATE = -lgcc_s -lutil -lrt -lpthread -lm -ldl
 C_FILL = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' -e 's|@ABI@|$(C_ABI)|g' \
     -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|g' \
@@ -141,9 +141,9 @@ install-c: c
 c:
 	$(CARGO) build --release --package highwater-c
 
-# The static library is one object whose only names are those of the header: a program may have
-# another zstd, or another library of Rust's. The bitcode that Rust's standard library carries is
-# removed: an older LLVM's plugin of ar or ld fails on it.
+# The static library is one object that exports only the header's names, because a program may have
+# another zstd, or another Rust library. The LLVM bitcode in Rust's standard library is removed: an
+# older LLVM plugin of ar or ld fails on it.
 c-files:
 	install -d $(C_TO)/pkgconfig $(C_TO)/cmake/highwater
 	install -D -m 644 front/c/include/highwater.h $(DESTDIR)$(INCLUDEDIR)/highwater.h
@@ -165,9 +165,9 @@ c-files:
 	$(C_FILL) front/c/install/highwater-config-version.cmake.in \
 	    > $(C_TO)/cmake/highwater/highwater-config-version.cmake
 
-# Programs run with what is shipped, everything else with assertions. Examples of the library are
-# modules of its tests, and need not be built alone. With HIGHWATER_REQUIRE=all, as in CI, a test
-# that cannot run fails. The tests of the Python package are Python's, on a build of its own.
+# Programs run with the release build, all other tests with assertions. Examples of the library are
+# modules of its tests, and need not be built separately. With HIGHWATER_REQUIRE=all, as in CI, a
+# test that cannot run fails. The Python package's tests are in Python and use a separate build.
 OTHER_EXAMPLES = --example events --example random_lines
 TESTED = --workspace --exclude highwater-python
 test: tools venv build
@@ -178,7 +178,7 @@ test: tools venv build
 python: package
 	.venv/bin/python -m pytest --quiet front/python/tests
 
-# The stubs of the package are those of the extension module, and its types are right.
+# Checks that the package's stubs match the extension module, and that its types are correct.
 python-types: package
 	.venv/bin/pip install --quiet --disable-pip-version-check mypy
 	cd front/python && ../../.venv/bin/python -m mypy.stubtest --ignore-disjoint-bases \
@@ -186,7 +186,7 @@ python-types: package
 	cd front/python && ../../.venv/bin/python -m mypy --strict --allow-untyped-calls \
 	    python/highwater
 
-# The programs of the tests with handler threads, with and without copies for system calls.
+# Runs the programs of the tests with handler threads, with and without copies for system calls.
 test-modes: tools venv build
 	HIGHWATER=$(HIGHWATER) HIGHWATER_TEST_MODE=handlers \
 	    $(CARGO) test --package highwater-cli --test programs
@@ -203,8 +203,8 @@ demo:
 	$(CARGO) build --release --package highwater-cli --example random_lines
 	@demo/sort.sh run
 
-# Faults of pmbench, beside the kernel's swap on zram: needs root, 10 minutes, and a machine that
-# does nothing else.
+# Faults of pmbench, compared with the kernel's swap on zram. Needs root, 10 minutes, and an
+# otherwise idle machine.
 bench: lab
 	$(HIGHWATER_LAB) bench faults
 
@@ -244,7 +244,7 @@ bench-programs: build venv
 bench-remote: lab
 	demo/remote_swap.py --lab $(HIGHWATER_LAB) $(OPTIONS)
 
-# maturin, in .venv, builds with cargo's usual directory: little is compiled anew.
+# maturin, in .venv, builds in cargo's usual directory, so that little is compiled again.
 package: venv
 	PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/pip install --quiet --disable-pip-version-check \
 	    --no-build-isolation --no-deps ./front/python

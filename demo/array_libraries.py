@@ -3,11 +3,11 @@
 
     demo/array_libraries.py [--data MIB] [--budget MIB] [--directory DIR]
 
-Each way runs in a process of its own: ordinary arrays without a limit, then numpy.memmap and
-Highwater's arrays and files within a memory cgroup of the budget and 300 MiB for Python, the
-libraries, and what they copy for themselves. Results must be equal. Polars groups the same table
-with its streaming engine, POLARS_OOC_MEMORY_BUDGET_MB set to the budget, from a Parquet file.
-Needs root for the cgroup, and pandas, scikit-learn, pyarrow, polars and highwater.
+Each variant runs in its own process: ordinary arrays without a limit, then numpy.memmap and
+Highwater's arrays and files within a memory cgroup. The cgroup's limit is the budget plus 300 MiB
+for Python, the libraries, and their own copies. Results must be equal. Polars groups the same
+table, read from a Parquet file, with its streaming engine and POLARS_OOC_MEMORY_BUDGET_MB set to
+the budget. Needs root for the cgroup, and pandas, scikit-learn, pyarrow, polars and highwater.
 """
 
 import argparse
@@ -28,11 +28,11 @@ WAYS = ["ordinary", "memmap", "highwater", "highwater files", "polars"]
 BESIDE_MIB = 300
 GROUPS = 1000
 PART = 1 << 18
-"""Rows that are drawn at a time."""
+"""Rows that are generated at a time."""
 
 
 def columns(way, rows, budget_mib, directory):
-    """Keys and two columns of numbers, in arrays of the way."""
+    """Keys and two columns of numbers, in arrays of the kind that `way` names."""
     if way.startswith("highwater"):
         import highwater
 
@@ -111,7 +111,7 @@ def work(way, rows, budget_mib, directory):
     def merge():
         names = pandas.DataFrame({"key": np.arange(GROUPS), "weight": np.arange(GROUPS) % 7})
         total = 0.0
-        # By parts: the joined table is as large as the first.
+        # Part by part: the joined table is as large as the first one.
         for at in range(0, rows, 1 << 20):
             part = slice(at, at + (1 << 20))
             frame = pandas.DataFrame({"key": key[part], "x": x[part]}, copy=False)
@@ -126,7 +126,7 @@ def work(way, rows, budget_mib, directory):
         return digest(model.coef_, model.intercept_)
 
     def arrow():
-        # Without a copy: the buffers are those of the arrays.
+        # No copy: the table uses the buffers of the arrays.
         table = pyarrow.table({"x": np.asarray(x), "y": np.asarray(y)})
         x_of, y_of = table["x"], table["y"]
         return [pyarrow.compute.sum(x_of).as_py(), pyarrow.compute.max(y_of).as_py()]
@@ -138,7 +138,7 @@ def work(way, rows, budget_mib, directory):
 
 
 def paged_results(way):
-    """Arrays that the libraries make for themselves by NumPy are paged, too."""
+    """With Highwater, arrays that the libraries allocate through NumPy are paged, too."""
     if not way.startswith("highwater"):
         return contextlib.nullcontext()
     import highwater
@@ -147,8 +147,7 @@ def paged_results(way):
 
 
 def rss_peak(stop, found):
-    """The most memory that was resident, sampled; pages of files count only where they are the
-    process's own mappings."""
+    """Samples the peak of resident memory; file pages count only if the process maps them."""
     while not stop.wait(0.02):
         status = Path("/proc/self/status").read_text().splitlines()
         rss = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))

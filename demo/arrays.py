@@ -3,10 +3,10 @@
 
     demo/arrays.py [--data MIB] [--budget MIB] [--directory DIR]
 
-Each way runs in a process of its own: NumPy's own array without a limit, and then numpy.memmap and
-Highwater within a memory cgroup of the budget and 60 MiB for Python itself. All get the numbers
-from one seed, and must find equal results. Needs root for the cgroup, and the package highwater
-(pip install ./front/python).
+Each variant runs in its own process: NumPy's own array without a limit, and then numpy.memmap and
+Highwater within a memory cgroup, whose limit is the budget plus 60 MiB for Python itself. All use
+the same random numbers, and must compute equal results. Needs root for the cgroup, and the package
+highwater (pip install ./front/python).
 """
 
 import argparse
@@ -25,7 +25,7 @@ WAYS = ["numpy", "memmap", "highwater handlers", "highwater in-thread"]
 BESIDE_MIB = 60
 """Python, NumPy, and Highwater's tables."""
 PART = 1 << 20
-"""Elements that are drawn, or hashed, at a time."""
+"""Elements that are generated, or hashed, at a time."""
 
 
 def array(way, elements, budget_mib, directory):
@@ -42,7 +42,7 @@ def array(way, elements, budget_mib, directory):
 
 
 def work(way, elements, budget_mib, directory):
-    """Times in seconds, results, and the most memory that was resident, in MiB; CPU time of all."""
+    """Times in seconds, results, peak of resident memory in MiB, and total CPU time."""
     a = array(way, elements, budget_mib, directory)
     times, results = {}, []
 
@@ -72,7 +72,7 @@ def work(way, elements, budget_mib, directory):
 
 
 def limited(limit_mib):
-    """A memory cgroup for one process; None if there is none."""
+    """A new memory cgroup for one process; None if none can be made."""
     for root, file in [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
                        ("/sys/fs/cgroup", "memory.max")]:
         group = Path(root, f"highwater-arrays-{os.getpid()}")
@@ -87,7 +87,7 @@ def limited(limit_mib):
 
 
 def measured(script, way, options, limit_mib):
-    """What a process of its own finds, in a memory cgroup if there is a limit."""
+    """The figures of a separate process, in a memory cgroup if there is a limit."""
     limit = limited(limit_mib) if limit_mib else None
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         command = [sys.executable, script, "--work", way, "--data", str(options.data)]

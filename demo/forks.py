@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What it costs to make processes, without and with Highwater.
+"""The cost of creating processes, without and with Highwater.
 
     demo/forks.py [--ours HIGHWATER] [--mib N]... [--times N]
 
-Medians in milliseconds: fork, fork with exit or exec, vfork, posix_spawn, by a program with so
-many MiB in use (forks.c); multiprocessing.Process of Python, and a shell that runs /bin/true 500
-times. Both columns of a row are measured one after the other. Nothing is swapped out. Needs a C
-compiler, and twice the memory.
+Medians in milliseconds: fork, fork with exit or exec, vfork and posix_spawn, by a program with N
+MiB in use (forks.c); Python's multiprocessing.Process; and a shell that runs /bin/true 500 times.
+The columns of a row are measured one after the other. Nothing is swapped out. Needs a C compiler,
+and twice the memory.
 """
 
 import argparse

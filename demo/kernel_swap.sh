@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs a command within a memory limit, with swap of the kernel's: what Highwater is compared with.
+# Runs a command within a memory limit, with the kernel's swap, for comparison with Highwater.
 #
 #   demo/kernel_swap.sh disk|zram LIMIT_MIB SWAP_MIB DIRECTORY COMMAND...
 #
 # disk: a swap file in DIRECTORY. zram: compressed memory (lz4), which the limit does not count.
-# Needs root, a memory cgroup and permission to swapon. Exit status 77, with a reason on stderr,
-# where the machine does not allow it; 124 if the command takes longer than KERNEL_SWAP_SECONDS
-# (900). Whatever happens, swap is off and the cgroup gone at the end.
+# Needs root, a memory cgroup and permission to call swapon. The exit status is 77, with a reason on
+# stderr, if the machine does not allow this, and 124 if the command takes longer than
+# KERNEL_SWAP_SECONDS (900). However the script ends, it turns swap off and removes the cgroup.
 set -euo pipefail
 
 unavailable() {
@@ -18,7 +18,7 @@ kind=$1 limit=$(($2 << 20)) swap_mib=$3 directory=$4
 shift 4
 file= swap= zram= cgroup= reader=
 
-# Kills what the command left, by process id, and waits for its end.
+# Kills the processes that the command left in the cgroup, and waits for their end.
 empty_cgroup() {
     local pid tries
     for ((tries = 0; tries < 100; tries++)); do
@@ -31,7 +31,7 @@ empty_cgroup() {
 cleanup() {
     [ -z "$reader" ] || kill "$reader" || true
     [ -z "$cgroup" ] || empty_cgroup
-    # swapoff reads back what is left, which is nothing once the command has ended.
+    # swapoff reads swapped-out pages back; there are none once the command has ended.
     [ -z "$swap" ] || timeout 120 swapoff "$swap" || true
     [ -z "$zram" ] || {
         echo 1 >"/sys/block/zram$zram/reset"
@@ -48,7 +48,7 @@ for program in mkswap swapon swapoff; do
     command -v "$program" >/dev/null || unavailable "needs $program"
 done
 
-# Two devices of the highest priority would share the pages: waits for another run's to go.
+# Waits until no other run uses a device of the highest priority: pages would be spread over both.
 wait_for_others() {
     local tries
     for ((tries = 0; tries < 300; tries++)); do
@@ -72,10 +72,10 @@ limit_memory() { # makes the cgroup
     echo "$limit" >"$cgroup/$limit_file"
 }
 
-# Reads the cgroup's statistics a hundred times a second, which makes the kernel sum them up. By
-# itself it does so every two seconds, and reclaim decides by them whether to age the active list:
-# without this, programs that swap fast are killed with all of their memory on that list (seen with
-# Linux 6.18).
+# Reads the cgroup's statistics a hundred times a second, which makes the kernel update them. By
+# itself the kernel updates them every two seconds, and reclaim uses them to decide whether to age
+# the active list: without this, programs that swap fast are killed with all of their memory on that
+# list (seen with Linux 6.18).
 keep_statistics_fresh() {
     local never
     exec {never}<> <(:)
@@ -97,7 +97,7 @@ swap_on_zram() {
     modprobe zram num_devices=0 2>/dev/null || true
     [ -e /sys/class/zram-control/hot_add ] || unavailable "the kernel has no zram"
     zram=$(cat /sys/class/zram-control/hot_add)
-    # What Highwater's zram uses by default.
+    # The default algorithm of Highwater's zram.
     echo lz4 2>/dev/null >"/sys/block/zram$zram/comp_algorithm" || true
     echo "${swap_mib}M" >"/sys/block/zram$zram/disksize"
     mkswap "/dev/zram$zram" >/dev/null || unavailable "no swap can be made on zram"
@@ -115,8 +115,8 @@ zram) swap_on_zram ;;
 esac
 keep_statistics_fresh </dev/null >/dev/null &
 reader=$!
-# The shell joins the cgroup before it becomes the command. In the foreground, it is interrupted
-# together with this script.
+# The shell joins the cgroup before it executes the command. With --foreground, an interrupt reaches
+# the command together with this script.
 status=0
 timeout --foreground -k 10 "${KERNEL_SWAP_SECONDS:-900}" \
     sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$cgroup" "$@" || status=$?

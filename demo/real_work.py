@@ -5,12 +5,12 @@
                       [--seconds N] [--json]
 
 Each program runs without a limit, then within 128 MiB: with the kernel's swap in a cgroup
-(kernel_swap.sh) and under `highwater run`, each on zram and on disk; beside the disk also with the
-devices that Highwater takes without --swap, compressed memory before that disk. `--beside` adds the
-columns of another build. What the program computes must be equal each time.
+(kernel_swap.sh) and under `highwater run`, each on zram and on disk. Beside the disk, it also runs
+with the devices that Highwater uses without --swap: compressed memory in front of that disk.
+`--beside` adds the columns of another build. The program's results must be equal each time.
 
-The kernel's pages in and out, and its reads and writes of the disk, are the machine's during the
-run; all else is the program's. Needs root for the kernel's columns.
+The kernel's pages in and out, and its reads and writes of the disk, are those of the whole machine
+during the run; all other figures are the program's. Needs root for the kernel's columns.
 """
 
 import argparse
@@ -44,13 +44,13 @@ class Column:
     binary: str = ""
 
     def prefix(self, work):
-        """The command line before the program's."""
+        """The command that precedes the program's command line."""
         if self.kind == "kernel":
             script = str(HERE / "kernel_swap.sh")
             return [script, self.swap, str(LIMIT_MIB), str(SWAP_MIB), str(work)]
         if self.kind == "highwater":
             limit, swap = {
-                # The kernel's zram is not in its limit, either: --paged leaves it out.
+                # The kernel's limit does not count zram; with --paged, ours does not, either.
                 "zram": ("--paged", ["--swap", f"zram:{SWAP_MIB}M"]),
                 "disk": ("--memory", ["--swap", f"dir:{work}:{SWAP_MIB}M"]),
                 "default": ("--memory", []),
@@ -88,12 +88,12 @@ def attempt(program, column, work, options):
 
 
 def measure(program, work, options):
-    """All columns of a program. Fails if one computes something else than the first."""
+    """All columns of a program. Fails if the results of a column differ from the first column's."""
     results, expected = {}, None
     for column in columns(options):
         if column.kind == "none":
-            # The first run's new memory may be slow, because the host of a virtual machine has to
-            # find it.
+            # The first run may be slow, because the host of a virtual machine has to provide new
+            # memory.
             attempt(program, column, work, options)
         result = attempt(program, column, work, options)
         result["program"], result["column"] = program.name, column.title
@@ -125,7 +125,7 @@ def parse():
         binary = getattr(options, name)
         if binary and not os.access(binary, os.X_OK):
             parser.error(f"--{name}: {binary} is no program: build it, or name another")
-        # The programs run in a directory of their own.
+        # The programs run in another directory.
         setattr(options, name, binary and os.path.abspath(binary))
     return options, target
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Swap on servers, beside what the servers' own benchmarks reach in the same run.
+"""Swap on servers, compared with the rates of the servers' own benchmarks in the same run.
 
     demo/remote_swap.py [--lab HIGHWATER-LAB] [--rounds N] [--threads N]
 
-Servers of this machine: redis-server by its socket, three of them as a cluster by TCP, nbdkit by
-its socket. Pages are 4 KiB, sealed, and checked. Medians of the rounds, in thousands of pages a
-second; CPU time in microseconds a page.
+The servers run on this machine: redis-server by its socket, three of them as a cluster by TCP, and
+nbdkit by its socket. Pages are 4 KiB, sealed, and checked. Medians of the rounds, in thousands of
+pages a second; CPU time in microseconds a page.
 
     out       each thread writes its part of the set once, in sequence
-    in        each reads its part back, in sequence
+    in        each thread reads its part back, in sequence
     random    reads of random pages, with the latency of a fault
     benchmark redis-benchmark -P 32, and fio's nbd engine with 32 in flight: 4 KiB each
 
@@ -30,7 +30,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 MEMORY, SET, SIZE = "128M", "512M", "1G"
 PAGES = 100_000
-# Seconds that a server may take to start.
+# Seconds within which a server must start.
 START_MAX = 20
 
 
@@ -67,7 +67,7 @@ def await_that(what, is_so):
 
 
 class Server:
-    """Processes that serve swap, and what asks them directly."""
+    """Server processes for swap, and the benchmarks that use these servers directly."""
 
     def __init__(self, name, swap, commands, benchmarks):
         self.name, self.swap, self.benchmarks = name, swap, benchmarks
@@ -93,10 +93,10 @@ def fio(path, what):
     def run():
         uri = f"nbd+unix:///?socket={path}"
         command = ["fio", "--name=x", "--ioengine=nbd", f"--uri={uri}", f"--rw={what}", "--bs=4k"]
-        # The first pages say that the export is one for swap.
+        # The first pages mark the export as one for swap.
         part = ["--offset=64M", "--size=900M"]
         found = output([*command, *part, "--iodepth=32", "--output-format=json"])
-        # It prints how it connects before.
+        # fio prints lines about its connection first.
         return json.loads(found[found.index("{"):])["jobs"][0][what]["iops"]
 
     return run

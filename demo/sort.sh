@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Sorts 512 MiB of text in 128 MiB of memory, beside a sort without a limit and, where the machine
-# allows it, beside the kernel's swap under the same limit. Compares checksums and prints seconds.
+# Sorts 512 MiB of text in 128 MiB of memory, without a limit, and, if the machine allows it, with
+# the kernel's swap under the same limit. Compares checksums and prints seconds.
 #
-#   demo/sort.sh check    whether there is room for it
-#   demo/sort.sh run      does it, and removes its files, however it ends
+#   demo/sort.sh check    checks that there is enough disk space and memory
+#   demo/sort.sh run      sorts, and removes its files, however it ends
 #
 # DEMO_SWAP (dir:DIRECTORY:SIZE, ram:SIZE) says where pages go instead of a file beside the text.
 # DEMO_TEXT_MIB makes the text smaller or larger.
@@ -69,8 +69,8 @@ measure() {
     record "$name" "$limit" "$seconds"
 }
 
-# measure_kernel KIND: the kernel's swap, where the machine allows it (status 77). It may kill the
-# run for lack of memory (status 137), and gets three tries.
+# measure_kernel KIND: a run with the kernel's swap, unless the machine does not allow it (status
+# 77). The kernel may kill the run for lack of memory (status 137); there are three tries.
 measure_kernel() {
     local name="kernel swap on $1" limit="$limit_mib MiB" status killed=0
     say "$name"
@@ -101,7 +101,7 @@ run() {
     say "$text_mib MiB of random lines"
     "$target/release/examples/random_lines" "$((text_mib << 20))" 1 >"$work/text"
 
-    # The kernel's zram is not in its limit, either: --paged leaves it out.
+    # The kernel's limit does not count zram, so Highwater's must not: --paged leaves zram out.
     local highwater=("$target/release/highwater" run)
     measure "sort without a limit" none env
     measure "Highwater, swap on disk" "$limit_mib MiB" \

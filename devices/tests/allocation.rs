@@ -1,4 +1,4 @@
-//! A batch allocates nothing: the heap may be swapped out while faults are served.
+//! A batch makes no allocations: the heap may be swapped out while faults are served.
 
 mod common;
 

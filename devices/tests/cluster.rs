@@ -1,5 +1,5 @@
-//! Swap on several real redis-servers: apart, and as a cluster whose keys move and whose masters
-//! die.
+//! Swap on several real redis-servers: independent ones, and a cluster whose keys move and whose
+//! masters die.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn segments_are_spread_over_servers_and_over_the_masters_of_a_cluster() {
             servers.masters().iter().for_each(|node| drop(node.ask("client kill type normal")));
         };
         use_by_threads(&*device, 100, drop_connections);
-        // Of each of the four segments, and of the holders.
+        // One key for each of the four segments, and one for the holders.
         assert_eq!(servers.keys().len(), 5);
         let loads = servers.masters().iter().map(|node| node.ask("dbsize")).collect::<Vec<_>>();
         assert!(loads.iter().filter(|keys| *keys != "0").count() > 1, "{loads:?}");
@@ -113,7 +113,7 @@ fn a_replica_has_the_pages_of_a_master_that_dies_or_stops() {
     }
 }
 
-/// No server is taken for dead, so nobody takes over.
+/// The cluster takes no server for dead, so no replica takes over.
 #[test]
 fn pages_of_a_master_that_stops_or_dies_are_read_from_its_replica_and_written_to_others() {
     let Some(servers) = Servers::patient_cluster(3, 1, "60000") else { return };
@@ -122,7 +122,7 @@ fn pages_of_a_master_that_stops_or_dies_are_read_from_its_replica_and_written_to
     let frames = Frames::new(SLOTS);
     for signal in [libc::SIGSTOP, libc::SIGKILL] {
         fill(&*device, &frames, SLOTS).unwrap();
-        // Were replicas late, the keeper looks for them.
+        // If replicas are late, the keeper looks for them in this time.
         thread::sleep(Duration::from_millis(1500));
         let master = servers.owner(&first_segment(&servers));
         master.signal(signal);
@@ -131,7 +131,7 @@ fn pages_of_a_master_that_stops_or_dies_are_read_from_its_replica_and_written_to
         let waited = began.elapsed();
         expect_pages(&*device, &frames);
         println!("signal {signal}: {waited:?}, all pages after {:?}", began.elapsed());
-        // Its slots take no pages, and others do.
+        // The slots of the stopped master accept no pages; the slots of others do.
         let write = |run| fill_run(&*device, &frames, run);
         let runs = (0..SLOTS).step_by(512);
         let (taken, busy): (Vec<u32>, Vec<u32>) = runs.partition(|run| write(*run) == Ok(()));
@@ -174,7 +174,8 @@ fn a_write_waits_for_a_replica_that_is_there() {
     assert_eq!(read_run(&*device, &frames, 0), Ok(()));
 }
 
-/// The cluster does not take them for dead. With `replicate:` the first write gave it up.
+/// The cluster does not take the replicas for dead. Regression: with `replicate:`, the first write
+/// gave the cluster up.
 #[test]
 fn replicas_that_stand_still_delay_one_write_and_not_the_next() {
     let Some(servers) = Servers::patient_cluster(3, 1, "60000") else { return };
@@ -222,7 +223,7 @@ fn the_pages_of_a_server_that_dies_alone_are_an_error_and_others_are_there() {
                 (read, began.elapsed())
             });
             let frames = Frames::new(SLOTS);
-            // Answers of others do not prolong the patience.
+            // Answers of other servers do not prolong the patience.
             while !reading.is_finished() {
                 let others = (512..SLOTS).step_by(512).map(|run| read_run(&*device, &frames, run));
                 assert!(others.filter(Result::is_ok).count() > 0);

@@ -1,6 +1,5 @@
-//! Threads that use a device on a simulated cluster with drawn faults, against a model of its
-//! contents: what they read is what they wrote, however the cluster behaves. HIGHWATER_SEEDS runs
-//! more of them.
+//! Threads use a device on a simulated cluster with random faults, against a model of its contents:
+//! they read what they wrote, however the cluster behaves. HIGHWATER_SEEDS runs more seeds.
 
 mod common;
 
@@ -12,7 +11,7 @@ use std::thread;
 const STEPS: u32 = 120;
 const SEEDS: u64 = 6;
 
-/// Faults per million commands, which differ by seed.
+/// Faults per million commands, different for each seed.
 fn faults(seed: u64) -> Faults {
     let calm = Faults::default();
     match seed % 6 {
@@ -31,7 +30,7 @@ fn run(seed: u64) -> [u64; 7] {
     let spec = Spec::parse(&format!("redis:{}:{}", cluster.places(), SIZE.0)).unwrap();
     let remote = RemoteOptions { patience: TIME_LIMIT, ..RemoteOptions::default() };
     let device = loop {
-        // A fault may strike while it is opened.
+        // A fault may strike while the device is opened.
         let options = OpenOptions { remote: remote.clone(), ..OpenOptions::default() };
         if let Ok(device) = open_with(&spec, &options) {
             break device;

@@ -114,7 +114,7 @@ fn devices_report_their_properties() {
             Spec::Tier { fast, .. } => (true, matches!(**fast, Spec::Zram { .. })),
             spec => (false, matches!(spec, Spec::Zram { .. })),
         };
-        // Incompressible pages pass by a level that compresses.
+        // Incompressible pages bypass a compressing level.
         let fast = if compressed { 0 } else { 16 };
         assert_eq!(info.latency == Latency::Synchronous, memory);
         assert_eq!(device.resident(), Bytes(0));
@@ -140,7 +140,7 @@ fn a_large_block_is_one_transfer() {
     let frames = Frames::new(LARGE_PAGES as u32 + 16);
     let all = || (0..LARGE_PAGES as u32).map(Pfn);
     for (name, device) in every_device(dir.path(), SIZE) {
-        // Unaligned, and in one batch with a run.
+        // Unaligned frames, and in one batch with a run.
         let mut batch = [
             Io::block(77, Pfn(0), Order::LARGE),
             Io::new(700, (LARGE_PAGES as u32..).take(16).map(Pfn).collect()),

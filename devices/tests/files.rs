@@ -221,7 +221,7 @@ impl Tmpfs {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        // SAFETY: a string that lives through the call. Detached, so open files do not matter.
+        // SAFETY: a string that lives through the call. Detached, so open files do not prevent it.
         unsafe { libc::umount2(c_path(self.0.path()).as_ptr(), libc::MNT_DETACH) };
     }
 }

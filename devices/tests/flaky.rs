@@ -1,5 +1,5 @@
-//! Injected faults: each is reported as its kind says, is counted, and leaves no wrong page that
-//! counts as read.
+//! Injected faults: each is reported as its kind says, is counted, and never makes a wrong page
+//! count as read.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn open(faults: &str, device: &str, seal: Seal) -> Box<dyn Device> {
     open_with(&spec, &OpenOptions { seal, ..OpenOptions::default() }).unwrap()
 }
 
-/// Every device that can have faults below it, or around it.
+/// Every device that can have faults below it or around it.
 fn devices(dir: &Path) -> [(String, Seal); 4] {
     let file = format!("dir:{}:4M", dir.display());
     let memory = |kind: &str| (format!("{kind}:4M"), Seal::Off);
@@ -45,7 +45,7 @@ fn write(device: &dyn Device, frames: &Frames, seed: u64) -> Result<(), IoError>
     transfer(device, frames, Direction::Write)
 }
 
-/// The seed of the contents that are read, of those written here.
+/// The seed of the contents that are read: one of those written here.
 fn read(device: &dyn Device, frames: &Frames) -> Result<Option<u64>, IoError> {
     transfer(device, frames, Direction::Read)?;
     let all = |seed: &u64| (0..PAGES).all(|frame| frames.holds(Pfn(frame), *seed));
@@ -80,7 +80,7 @@ fn a_fault_fails_its_transfer_once_and_is_counted() {
     }
 }
 
-/// The page that comes back is an older one: the seal notices, and nothing else can.
+/// An older page comes back: the seal detects this, and nothing else can.
 #[test]
 fn a_lost_write_is_noticed_by_the_seal() {
     let dir = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn faults_at_a_rate_never_pass_a_wrong_page_off_as_read() {
             let written = write(&*device, &frames, seed);
             match read(&*device, &frames) {
                 Ok(found) if written.is_ok() => assert_eq!(found, Some(seed), "{spec} {seal}"),
-                // After an error the contents of the slots are undefined, which the seal notices.
+                // After an error the contents of the slots are undefined, which the seal detects.
                 Err(IoError::Failed(libc::EBADMSG)) if written.is_err() && seal == Seal::On => {}
                 found => failed += u64::from(found.is_err()),
             }

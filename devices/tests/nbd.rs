@@ -1,5 +1,5 @@
 //! Swap on real NBD servers: contents, forks, exports that processes share, and servers that stop,
-//! end, forget, fail and fill up.
+//! end, lose their data, fail and fill up.
 
 mod common;
 
@@ -36,7 +36,7 @@ struct Server {
 }
 
 impl Server {
-    /// nbdkit with these arguments; `None`: it is not installed.
+    /// nbdkit with these arguments; `None` if it is not installed.
     fn start(arguments: &[&str]) -> Option<Server> {
         Server::start_in(tempfile::tempdir().unwrap(), arguments)
     }
@@ -55,7 +55,7 @@ impl Server {
 
     fn launch(dir: &TempDir, arguments: &[&str]) -> Option<Child> {
         let socket = dir.path().join("socket");
-        // nbdkit does not replace one.
+        // nbdkit does not replace an existing socket.
         let _ = std::fs::remove_file(&socket);
         let mut server = Command::new("nbdkit");
         server.args(["-f", "--exit-with-parent", "-U"]).arg(&socket).args(arguments);
@@ -119,7 +119,7 @@ impl Server {
         // SAFETY: a child of ours that was not waited for.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
         if signal == libc::SIGSTOP {
-            // Until its last thread has stopped, it answers.
+            // The server answers until its last thread has stopped.
             // SAFETY: as above.
             assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) }, pid);
         }
@@ -137,7 +137,7 @@ impl Drop for Server {
     }
 }
 
-/// The contents are in a file, which a server that is started anew still has.
+/// The contents are in a file, so a server that is started again still has them.
 #[test]
 fn threads_find_what_they_wrote_while_the_server_is_killed_and_started_anew() {
     let Some(mut server) = Server::of_file(&[]) else { return };
@@ -212,7 +212,7 @@ fn blocks_and_slots_that_were_never_written() {
     assert_eq!(read_run(&*device, &frames, 64), Ok(()));
 }
 
-/// As two processes of a run: both have slots from 0 on.
+/// Like two processes of a run: both have slots from 0 on.
 #[test]
 fn devices_of_a_run_share_an_export_and_leave_nothing() {
     let Some(server) = Server::of_file(&[]) else { return };
@@ -263,7 +263,7 @@ fn a_server_that_is_gone_or_forgets_is_an_error() {
     assert_eq!(read_run(&*device, &frames, 0), gone);
     assert!(began.elapsed() >= patience, "{:?}", began.elapsed());
     assert_eq!(fill(&*device, &frames, RUN), gone);
-    // Started anew it is empty: what it had reads as zeros, and is known not to be that.
+    // The restarted server is empty: the old pages read as zeros, and the device detects that.
     server.restart(MEMORY);
     assert!(!device.altered());
     assert_eq!(read_run(&*device, &frames, 64), Err(IoError::Failed(libc::EBADMSG)));
@@ -331,7 +331,7 @@ fn an_export_that_somebody_uses_or_that_holds_data_is_refused() {
     }
 }
 
-/// A server that was stopped carries out what a session had sent that has ended meanwhile.
+/// A stopped server, once continued, carries out requests of a session that has ended meanwhile.
 #[test]
 fn a_label_that_is_written_late_is_of_nobody() {
     let Some(server) = Server::of_file(&[]) else { return };
@@ -350,8 +350,8 @@ fn a_label_that_is_written_late_is_of_nobody() {
     assert_eq!(opened, Ok(()));
 }
 
-/// A server that was stopped carries out a write that was given up. If the slot has a newer page by
-/// then, reading that one is an error, and never gives the older one.
+/// A stopped server, once continued, carries out a write that was given up. If the slot has a newer
+/// page by then, reading the newer page is an error, and never returns the older page.
 #[test]
 fn a_page_that_is_written_late_is_noticed() {
     // With several threads for a connection, one may see its end before another begins the write.
@@ -381,7 +381,7 @@ fn a_page_that_is_written_late_is_noticed() {
     let late = pages();
     await_that("the server is used again", || write_page(5) == Ok(()));
     assert!(read_page() == Ok(()) && frames.holds(Pfn(0), 5));
-    // A slower thread of the server, which writes the page only now.
+    // Imitates a slower thread of the server, which writes the page only now.
     let file = File::options().write(true).open(server.path("swap")).unwrap();
     file.write_all_at(&late, PAGE_SIZE as u64).unwrap();
     assert_eq!(read_page(), Err(IoError::Failed(libc::EBADMSG)));
@@ -417,7 +417,7 @@ fn what_cannot_be_opened_says_why() {
     }
 }
 
-/// Another service that speaks first.
+/// Another service that sends first.
 #[test]
 fn another_service_is_not_taken_for_a_server() {
     let (words, options) = (b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", OpenOptions::default());

@@ -1,4 +1,4 @@
-//! Swap on a real redis-server: contents, forks, and servers that stop, end, forget and fill up.
+//! Swap on a real redis-server: contents, forks, and servers that stop, end, lose data and fill up.
 
 mod common;
 
@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Keys of a session without pages: the count of its holders.
+/// Keys of a session without pages: one, the count of the session's holders.
 const HOLDERS: &str = ":1";
 
 /// A server on a socket; killed when dropped.
@@ -29,7 +29,7 @@ struct Server {
 }
 
 impl Server {
-    /// A server with these options; `None`: redis-server is not installed.
+    /// A server with these options; `None` if redis-server is not installed.
     fn start(options: &[&str]) -> Option<Server> {
         let dir = tempfile::tempdir().unwrap();
         let process = Server::launch(&dir, options)?;
@@ -75,7 +75,7 @@ impl Server {
         String::from_utf8_lossy(&answer).trim_end().to_owned()
     }
 
-    /// Waits until the server has so many keys.
+    /// Waits until the server has this number of keys.
     fn await_keys(&self, count: &str) {
         await_that("keys are deleted", || self.ask("DBSIZE") == count);
     }
@@ -117,7 +117,7 @@ fn threads_find_what_they_wrote_while_the_server_drops_their_connections() {
     server.await_keys(":0");
 }
 
-/// One thread writes cold pages back, the other keeps what is on the server.
+/// One thread writes cold pages back, the other keeps the server's pages alive.
 #[test]
 fn a_tier_over_a_server_has_the_threads_of_both() {
     let Some(server) = Server::start(&[]) else { return };
@@ -126,7 +126,7 @@ fn a_tier_over_a_server_has_the_threads_of_both() {
     assert_eq!(std::iter::from_fn(|| device.thread()).count(), 2);
 }
 
-/// Two servers, a device over both, and the number of its replicas that are lost.
+/// Two servers, a device over both, and the number of the device's replicas that are lost.
 fn replicas() -> Option<([Server; 2], Box<dyn Device>)> {
     let servers = [Server::start(&[])?, Server::start(&[])?];
     let spec = format!("replicate:{}+{}", servers[0].spec(), servers[1].spec());
@@ -183,7 +183,7 @@ fn a_server_that_stops_for_a_moment_delays_no_read() {
     assert!(found.hedged_reads > 0 && found.lost == 0 && found.single_writes == 0, "{found:?}");
 }
 
-/// Replicas with pages, the first of which stopped, was given up, and goes on.
+/// Replicas with pages. The first has stopped, was given up, and runs again.
 fn first_given_up() -> Option<([Server; 2], Box<dyn Device>, Frames)> {
     let (servers, device) = replicas()?;
     let frames = Frames::new(SLOTS);
@@ -198,7 +198,7 @@ fn first_given_up() -> Option<([Server; 2], Box<dyn Device>, Frames)> {
 fn a_server_that_was_given_up_is_not_used_when_it_answers_again() {
     let Some((servers, device, frames)) = first_given_up() else { return };
     assert_eq!(lost(&*device), Some(servers[0].spec().to_string()));
-    // It carries out what was under way.
+    // The server carries out the requests that were under way.
     thread::sleep(Duration::from_millis(200));
     assert_eq!(servers[0].ask("FLUSHALL"), "+OK");
     assert_eq!(fill(&*device, &frames, 128), Ok(()));
@@ -278,7 +278,8 @@ fn a_server_that_is_gone_is_an_error_after_the_patience() {
     assert_eq!(read_run(&*device, &frames, 0), gone);
     assert!(began.elapsed() >= patience, "{:?}", began.elapsed());
     assert_eq!(fill(&*device, &frames, 16), gone);
-    // Started anew it is empty: what it had is lost, and known to be; what is written now is there.
+    // The restarted server is empty: its old pages are lost, which the device detects; new writes
+    // stay.
     server.process = Server::launch(&server.dir, &[]).unwrap();
     let lost = Err(IoError::Failed(libc::ENODATA));
     assert_eq!(read_run(&*device, &frames, 64), lost);
@@ -341,7 +342,7 @@ fn what_cannot_be_opened_says_why() {
     assert_eq!(server.ask("DBSIZE"), ":0");
 }
 
-/// Another service that answers in words of its own.
+/// Another service, which gives an answer that is not Redis's.
 #[test]
 fn another_service_is_not_taken_for_a_server() {
     let (words, options) = (b"HTTP/1.1 400 Bad Request\r\n\r\n", OpenOptions::default());
@@ -349,8 +350,8 @@ fn another_service_is_not_taken_for_a_server() {
     assert_eq!(opened, Err(Reason::NotRedis));
 }
 
-/// A server that was killed may still accept a connection, and end it. A process of a run that
-/// started then was not paged.
+/// A killed server may still accept a connection and then end it. Regression: a process of a run
+/// that started at this time was not paged.
 #[test]
 fn a_process_of_a_run_starts_with_the_replica_that_does_not_hang_up() {
     let dir = tempfile::tempdir().unwrap();

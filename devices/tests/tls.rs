@@ -1,5 +1,5 @@
-//! Swap by TLS on a real redis-server and nbdkit: contents, forks, lost connections, and servers
-//! that are not to be trusted.
+//! Swap over TLS on a real redis-server and nbdkit: contents, forks, lost connections, and servers
+//! that must not be trusted.
 
 mod common;
 
@@ -29,7 +29,7 @@ const CA: &str = "ca-cert.pem";
 const CERTIFICATE: &str = "server-cert.pem";
 const KEY: &str = "server-key.pem";
 
-/// An authority, and certificates by it.
+/// A certificate authority, and certificates signed by it.
 struct Files {
     dir: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -42,7 +42,7 @@ fn key_pair() -> KeyPair {
 impl Files {
     fn new() -> Files {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
-        // Otherwise it has the name of what it signs.
+        // Without this name, it has the same name as the certificates that it signs.
         params.distinguished_name.push(DnType::CommonName, "authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, key_pair()).unwrap();
@@ -68,12 +68,12 @@ impl Files {
         self.dir.path().join(name)
     }
 
-    /// Of a client that trusts the authority.
+    /// The files of a client that trusts the authority.
     fn trust(&self) -> TlsFiles {
         TlsFiles { authorities: Some(self.path(CA)), ..TlsFiles::default() }
     }
 
-    /// Of a client that has a certificate, too.
+    /// The files of a client that also has a certificate.
     fn client(&self) -> TlsFiles {
         TlsFiles {
             certificate: Some(self.path("client-cert.pem")),
@@ -90,7 +90,7 @@ struct Server {
 }
 
 impl Server {
-    /// `arguments` gets the port; `None`: the program is not installed.
+    /// `arguments` gets the port; `None` if the program is not installed.
     fn start(files: &Files, arguments: impl Fn(u16) -> Vec<String>) -> Option<Server> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let arguments = arguments(port);
@@ -132,7 +132,7 @@ impl Server {
         open_with(&spec, &options).map_err(|error| error.reason)
     }
 
-    /// Why a client does not begin.
+    /// The reason why a client refuses to begin.
     fn refusal(&self, kind: &str, name: &str, tls: TlsFiles) -> Option<Reason> {
         self.open(kind, name, tls).err()
     }
@@ -174,7 +174,7 @@ fn children_read_on_by_connections_of_their_own() {
     read_on_in_a_child(server.open("nbds", NAMED, files.trust()).unwrap(), || true);
 }
 
-/// The connection ends, and a new one is secured, too.
+/// The connection ends, and the new connection is secured, too.
 #[test]
 fn a_lost_connection_is_made_again() {
     let files = Files::new();
@@ -261,7 +261,7 @@ fn files_that_are_of_no_use_are_named() {
     assert_eq!(refused(other), file("HIGHWATER_TLS_KEY", None));
 }
 
-/// One that has stopped is not waited for longer than for an answer.
+/// A stopped server is not waited for longer than for an answer.
 #[test]
 fn a_server_that_does_not_answer_is_given_up() {
     let files = Files::new();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
-/// Runs to a good end in 4 MiB; what it printed.
+/// Runs a benchmark in 4 MiB that must succeed; returns its output.
 fn bench(args: &[&str]) -> String {
     bench_in("4M", args)
 }
@@ -99,7 +99,7 @@ fn every_kind_is_a_table() {
     }
 }
 
-/// `bench faults` in small, without the kernel: its swap is the machine's.
+/// A small `bench faults`, without the kernel as a subject: the kernel's swap is this machine's.
 fn faults(subject: &str, more: &[&str]) -> (Option<i32>, String) {
     let small = ["--memory", "4M", "--set", "16M", "--time", "1", "--warm-up", "0"];
     run("faults", &[&["--subject", subject][..], &small, more].concat())
@@ -130,7 +130,7 @@ fn popular_pages_are_missed_less() {
         let figures = &matrix["cases"][case]["runs"]["os"]["figures"];
         figures["major_faults_per_access"].as_f64().unwrap()
     };
-    // A quarter of the set is in memory; by popularity that is most of all accesses.
+    // A quarter of the set is in memory; weighted by popularity, it gets most of all accesses.
     assert!((0.7..0.9).contains(&missed(0)), "{text}");
     assert!((0.1..0.4).contains(&missed(1)), "{text}");
 }
@@ -141,7 +141,7 @@ fn large_pages_go_out_whole() {
     let text = bench_in("8M", &args);
     let run: Value = serde_json::from_str(&text).unwrap();
     let figure = |name: &str| run["figures"][name].as_f64().unwrap();
-    // A fault for 512 pages, and not for 16 at most.
+    // One fault for 512 pages, rather than for 16 at most.
     assert!(figure("soft_faults") < 300.0, "{text}");
     assert!(figure("swap_out_gb_per_s") > 0.0, "{text}");
 }

@@ -48,7 +48,7 @@ fn assert_comments(text: &str) {
     }
 }
 
-/// A debug build on a busy computer must pass, and a wrong unit must not.
+/// The bounds admit a debug build on a busy computer, but no wrong unit.
 #[track_caller]
 fn assert_plausible(machine: &Machine) {
     let costs = &machine.costs;

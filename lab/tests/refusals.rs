@@ -1,4 +1,4 @@
-//! Whatever cannot be run is one line on standard error that says what to do, and status 2.
+//! Input that cannot be run gives one line on standard error, with the remedy, and status 2.
 
 use std::process::{Command, Stdio};
 

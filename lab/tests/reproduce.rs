@@ -1,5 +1,5 @@
-//! `highwater-lab reproduce`, as its users see it; what it runs takes minutes, so the lab's tests
-//! do.
+//! `highwater-lab reproduce`, as its users see it. The experiments take minutes, so none runs here:
+//! the lab's unit tests run a tiny one.
 
 use std::process::Command;
 
@@ -40,7 +40,7 @@ fn what_cannot_be_run_says_what_can() {
     }
 }
 
-/// A file that holds something else stays as it is.
+/// A file with other contents stays as it is.
 #[test]
 fn results_are_not_written_over_other_files() {
     let folder = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ fn small_machine(dir: &tempfile::TempDir) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Runs to a good end; what it printed.
+/// Runs a simulation that must succeed; returns its output.
 fn simulate(args: &[&str]) -> String {
     lab("simulate", args)
 }

@@ -4,8 +4,8 @@
 use highwater_lab::swarm::{self, Summary};
 use highwater_testkit::seeds_on_all_cpus as seeds;
 
-/// Seeds of each of the tests: some 20 s on two CPUs. A few where assertions are off, and
-/// much would go unseen.
+/// Seeds of each of the tests: some 20 s on two CPUs. Without debug assertions only a few run,
+/// because most defects would go unnoticed.
 const SEEDS: u64 = if cfg!(debug_assertions) { 20 } else { 10 };
 
 #[track_caller]
@@ -20,7 +20,7 @@ fn the_manager_survives_the_swarm() {
     });
 }
 
-/// Other seeds; and each of them again, now and then, to the event.
+/// Other seeds. Every fifth one is run again, and must repeat exactly, event by event.
 #[test]
 fn the_swarm_repeats_exactly() {
     seeds(SEEDS / 2, |seed| {
@@ -32,7 +32,7 @@ fn the_swarm_repeats_exactly() {
     });
 }
 
-/// Slabs alone: of these seeds more, for each takes some milliseconds.
+/// Slabs alone: more seeds, because each takes only some milliseconds.
 #[test]
 fn slabs_survive_the_swarm() {
     seeds(3 * SEEDS, |seed| {

@@ -24,7 +24,7 @@ struct Faults {
     /// How many of 100 transfers fail.
     writes: AtomicU64,
     reads: AtomicU64,
-    /// How many of 100 polls of a read in flight find that it is not over.
+    /// How many of 100 polls of a read in flight find that the read is not over.
     slow: AtomicU64,
     dead: AtomicBool,
     drawn: AtomicU64,
@@ -55,7 +55,7 @@ impl Failing {
     fn fault(&self, direction: Direction) -> Option<IoError> {
         let standby = self.standby.get().expect("it has a replica");
         let is_dead = self.faults.dead.load(Relaxed);
-        // The last replica is waited for until it comes back.
+        // A last replica is waited for until it comes back.
         if is_dead && standby.give_up() == Standing::Lost {
             return Some(LOST);
         }
@@ -288,7 +288,7 @@ impl<'a> Caller<'a> {
         let pages: Vec<Pfn> = batch.iter().flat_map(|io| io.frames.iter()).collect();
         let seeds: Vec<u64> = pages.iter().map(|_| self.random.next_u64()).collect();
         pages.iter().zip(&seeds).for_each(|(pfn, seed)| self.frames.fill(*pfn, *seed));
-        // A lost replica is not asked.
+        // No request goes to a lost replica.
         batch.iter().for_each(|io| self.pair.note(io.slot, io.frames.len() as u32, true));
         self.transfer(Direction::Write, batch);
         let mut seeds = seeds.into_iter();
@@ -312,7 +312,8 @@ impl<'a> Caller<'a> {
                 [0, 1].into_iter().any(|replica| may(replica) && self.pair.has(replica, slot))
             };
             if io.result.is_err() {
-                // A replica that is lost now may have been in use a moment ago, not the reverse.
+                // A replica that is lost now may have been in use a moment ago, but not the
+                // reverse.
                 let used = |replica: usize| !self.pair.device.replicas[replica].is_lost();
                 let all = (io.slot..).take(io.frames.len()).all(|slot| has(slot, &used));
                 assert!(self.pair.reads_fail.load(Relaxed) || !all, "{io:?}");
@@ -443,7 +444,7 @@ fn a_read_that_takes_long_is_answered_by_the_other() {
     (0..SLOTS).for_each(|slot| caller.write(&mut one(slot)));
     for slow in [0, 1] {
         pair.faults[slow].slow.store(100, Relaxed);
-        // In case it is asked all the same.
+        // In case the slow replica is read all the same.
         pair.faults[slow].reads.store(100, Relaxed);
         (0..SLOTS).for_each(|slot| caller.read(&mut one(slot)));
         pair.faults[slow].slow.store(0, Relaxed);
@@ -451,7 +452,7 @@ fn a_read_that_takes_long_is_answered_by_the_other() {
     }
     let found = pair.device.replication().unwrap();
     assert!(found.hedged_reads > 0 && found.lost == 0, "{found:?}");
-    // A replica without the page is not asked.
+    // No request goes to a replica without the page.
     pair.faults[1].writes.store(100, Relaxed);
     (0..SLOTS).for_each(|slot| caller.write(&mut one(slot)));
     pair.faults[0].slow.store(100, Relaxed);

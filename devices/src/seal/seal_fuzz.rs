@@ -18,7 +18,7 @@ const STEPS: u32 = 1_500;
 #[derive(Clone, Copy, Debug)]
 struct Stored {
     seed: u64,
-    /// The file was changed there.
+    /// The file was changed at this slot.
     changed: bool,
 }
 
@@ -29,7 +29,7 @@ struct Setup {
     /// The file, opened directly.
     raw: File,
     model: BTreeMap<u32, Stored>,
-    /// Pages of the file from earlier: slot and bytes.
+    /// Earlier pages of the file: slot and bytes.
     old: Vec<(u32, Vec<u8>)>,
     refused: u32,
 }

@@ -67,7 +67,7 @@ impl Device for Failing {
         batch.iter_mut().filter(|_| self.strikes()).for_each(|io| io.result = Err(FAILED));
     }
 
-    /// Makes every second batch when it is finished.
+    /// Carries out every second batch only in `finish`.
     unsafe fn start(
         &self,
         arena: Arena,
@@ -270,7 +270,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Moves pages of any age until it is to stop, while the fast level's memory limit changes.
+/// Moves pages of any age until told to stop, while the fast level's memory limit changes.
 fn move_pages(shared: &Arc<Shared>, seed: u64, stop: &AtomicBool) {
     let (mut random, mut slot) = (Prng::new(seed), 0);
     let mut writeback = Writeback::new(shared.clone()).unwrap();
@@ -395,7 +395,7 @@ fn a_fast_level_of_which_less_may_be_resident_is_written_back() {
     assert!(!shared.is_high() && shared.plan().is_none());
 }
 
-/// Regression: such pages went to the disk once memory was scarce, like all others.
+/// Regression: once memory was scarce, these pages went to the disk like all other pages.
 #[test]
 fn pages_that_one_word_fills_stay_in_a_full_level() {
     let (shared, _) = tier("zram:1M", "ram:2M");

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use highwater_units::Prng;
 
-    /// Threads take and free random objects of a store that is too small for all.
+    /// Threads take and free random objects of a store that has not enough room for all of them.
     #[test]
     fn threads_share_a_store_that_is_too_small() {
         let store = Store::new(Bytes(12 << 20), 4).unwrap();

@@ -15,7 +15,7 @@ pub(crate) const SLOTS: u32 = 2048;
 /// Far above what any step takes.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -24,7 +24,7 @@ pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Opens a device on a port where another service answers, in these words and no more.
+/// Opens a device on a port where another service gives this answer and nothing more.
 pub(crate) fn open_another_service(
     words: &'static [u8],
     options: &OpenOptions,
@@ -54,7 +54,7 @@ pub(crate) struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    /// Of `slots` slots from `first` on, by as many frames.
+    /// A device with `slots` slots from `first` on, used through as many frames.
     pub(crate) fn new(
         device: &'a dyn Device,
         frames: &'a Frames,
@@ -104,12 +104,12 @@ impl<'a> Check<'a> {
         results.for_each(|result| assert_eq!(result, Ok(()), "{direction:?}"));
         for (slot, pfn) in pages {
             let expected = self.model[(slot - self.first) as usize];
-            // A freed slot reads as anything.
+            // A freed slot may read as anything.
             assert!(expected == 0 || self.frames.holds(pfn, expected), "slot {slot}");
         }
     }
 
-    /// At once, or with the wait apart.
+    /// Transfers a batch in one call, or with the wait as a separate call.
     fn transfer(&mut self, direction: Direction, batch: &mut [Io]) {
         let arena = self.frames.arena();
         if self.random.percent(50) {
@@ -157,7 +157,7 @@ pub(crate) fn read_run(device: &dyn Device, frames: &Frames, first: u32) -> Resu
     Ok(())
 }
 
-/// Four threads on a device, each with slots of its own, while the caller does something.
+/// Four threads use a device, each with slots of its own, while the caller does something.
 pub(crate) fn use_by_threads(device: &dyn Device, steps: u32, mut meanwhile: impl FnMut()) {
     let frames = Frames::new(SLOTS);
     thread::scope(|scope| {
@@ -191,7 +191,8 @@ pub(crate) fn use_blocks(device: &dyn Device) {
     assert!(frames.holds(Pfn(0), 0) && frames.holds(Pfn(1), 0) && frames.holds(Pfn(2), 0));
 }
 
-/// A forked child reads its parent's pages, also when that has ended; `are_kept` is called then.
+/// A forked child reads its parent's pages, even after the parent has ended; `are_kept` is called
+/// then.
 pub(crate) fn read_on_in_a_child(device: Box<dyn Device>, are_kept: impl Fn() -> bool) {
     let frames = Frames::new(SLOTS);
     fill(&*device, &frames, 64).unwrap();
@@ -200,7 +201,7 @@ pub(crate) fn read_on_in_a_child(device: Box<dyn Device>, are_kept: impl Fn() ->
     // SAFETY: the child makes system calls and allocates, and leaves by _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // So that the child ends with its parent.
+        // Dropped so that the child ends with its parent.
         drop(here);
         let inherited = device.inherit();
         there.write_all(b"r").unwrap();
@@ -227,7 +228,7 @@ pub(crate) fn read_on_in_a_child(device: Box<dyn Device>, are_kept: impl Fn() ->
     assert_eq!(status, 0);
 }
 
-/// A read is served after the server has stopped for a moment, which `signal` does to it.
+/// A read is served after the server has stopped for a moment; `signal` stops and continues it.
 pub(crate) fn read_through_a_stop(device: &dyn Device, signal: impl Fn(i32)) {
     let frames = Frames::new(SLOTS);
     fill(device, &frames, 128).unwrap();

@@ -63,7 +63,7 @@ impl Drop for Frames {
     }
 }
 
-/// A page by its seed: of one word, incompressible, or compressible to less than half.
+/// A page by its seed: filled with one word, incompressible, or compressible to less than half.
 fn word_of(seed: u64, word: usize) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     match seed % 4 {

@@ -1,5 +1,5 @@
-//! Real redis-servers on ports of this machine: apart, or as a cluster. The tests of programs use
-//! them, too.
+//! Real redis-servers on ports of this machine: independent ones, or a cluster. The tests of
+//! programs use them, too.
 
 use highwater_platform::testing::skip_or_fail;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a server of a cluster is silent before the others take it for dead, in milliseconds.
+/// The time a server of a cluster is silent before the others take it for dead, in milliseconds.
 const NODE_TIMEOUT: &str = "300";
 
 /// Far above what any step takes.
@@ -27,17 +27,17 @@ pub(crate) struct Node {
 }
 
 impl Servers {
-    /// Servers that know nothing of each other; `None`: they are not installed.
+    /// Servers that know nothing of each other; `None` if redis-server is not installed.
     pub(crate) fn apart(count: usize) -> Option<Servers> {
         Servers::start(count, &[])
     }
 
-    /// A cluster of masters, each with so many replicas.
+    /// A cluster of masters, each with this number of replicas.
     pub(crate) fn cluster(masters: usize, replicas: usize) -> Option<Servers> {
         Servers::patient_cluster(masters, replicas, NODE_TIMEOUT)
     }
 
-    /// A cluster that takes servers for dead after so many milliseconds.
+    /// A cluster that takes a server for dead after this many milliseconds.
     pub(crate) fn patient_cluster(
         masters: usize,
         replicas: usize,
@@ -71,19 +71,19 @@ impl Servers {
         Some(Servers { nodes: nodes.collect::<Option<_>>()?, _dir: dir })
     }
 
-    /// HOST:PORT, with commas between.
+    /// HOST:PORT of each server, separated by commas.
     pub(crate) fn places(&self) -> String {
         let places = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port));
         places.collect::<Vec<_>>().join(",")
     }
 
-    /// Those that run, and have keys of their own.
+    /// The servers that run and have keys of their own.
     pub(crate) fn masters(&self) -> Vec<&Node> {
         let is_master = |node: &&Node| node.ask("role").starts_with("master");
         self.nodes.iter().filter(is_master).collect()
     }
 
-    /// Those that have a copy of another one's keys.
+    /// The servers that have a copy of another server's keys.
     pub(crate) fn replicas(&self) -> Vec<&Node> {
         self.nodes.iter().filter(|node| node.ask("role").starts_with("slave")).collect()
     }
@@ -105,8 +105,8 @@ impl Servers {
         &self.nodes[index]
     }
 
-    /// Begins to move a key's hash slot to another master, the key first: from here on its server
-    /// answers ASK.
+    /// Begins to move a key's hash slot to another master, and moves this key first: from here on
+    /// the key's server answers ASK.
     pub(crate) fn begin_to_move(&self, key: &str) -> Move<'_> {
         let from = self.owner(key);
         let to = self.masters().into_iter().find(|node| node.port != from.port).expect("another");
@@ -126,7 +126,7 @@ pub(crate) struct Move<'a> {
 }
 
 impl Move<'_> {
-    /// From here on its old server answers MOVED.
+    /// From here on the old server answers MOVED.
     pub(crate) fn end(self) {
         let (slot, id) = (self.slot, self.to.id());
         self.to.expect_ok(&format!("cluster setslot {slot} node {id}"));
@@ -152,7 +152,7 @@ impl Node {
             return None;
         };
         let node = Node { process, port };
-        // The port may have become another's.
+        // Another process may have taken the port.
         let own = format!("process_id:{}", node.process.id());
         await_state("redis-server answers", || node.ask("info server").contains(&own));
         Some(node)
@@ -188,7 +188,7 @@ impl Drop for Node {
     }
 }
 
-/// Two ports that nobody has at present.
+/// Two ports that are free at present.
 fn free_ports() -> [u16; 2] {
     let sockets = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     sockets.map(|socket| socket.local_addr().unwrap().port())

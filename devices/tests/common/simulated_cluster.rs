@@ -1,11 +1,11 @@
-//! A cluster of simulated Redis servers in this process, behind real sockets, with drawn faults:
+//! A cluster of simulated Redis servers in this process, behind real sockets, with random faults:
 //! connections that end before, between and after commands, late answers, commands that are held up
-//! until their client has given up, servers that stand still, errors that pass, and hash slots that
+//! until their client has given up, servers that stand still, temporary errors, and hash slots that
 //! move all the time.
 //!
-//! Its contents are what a cluster of Redis would have: a command is carried out whole or not at
-//! all, and not after CLIENT KILL has been answered. Each server has a replica, which has what the
-//! server had when WAIT last succeeded.
+//! Its contents are those of a real Redis cluster: a command is carried out completely or not at
+//! all, and not after CLIENT KILL has been answered. Each server has a replica, whose contents are
+//! those of the server when WAIT last succeeded.
 
 use highwater_units::Prng;
 use std::collections::{HashMap, HashSet};
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 const HELD_UP: Duration = Duration::from_millis(1500);
 const SLOTS: usize = 16_384;
 
-/// The servers. They go on until the process ends.
+/// The servers. They run until the process ends.
 pub(crate) struct Cluster {
     world: Arc<World>,
 }
 
-/// How often something happens, of a million commands.
+/// How often each fault happens, per million commands.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Faults {
     pub(crate) hang_ups: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Faults {
 }
 
 struct World {
-    /// Of the servers, and of their replicas behind them.
+    /// Ports of the servers, followed by those of their replicas.
     ports: Vec<u16>,
     servers: usize,
     seed: u64,
@@ -47,7 +47,7 @@ struct World {
     happened: Happened,
 }
 
-/// How often it did.
+/// How often each fault did happen.
 #[derive(Default)]
 struct Happened {
     hang_ups: AtomicU64,
@@ -61,17 +61,17 @@ struct Happened {
 
 #[derive(Default)]
 struct State {
-    /// The server of a hash slot, where that is not the first one's share.
+    /// The server of a hash slot, if it differs from the initial one.
     owners: HashMap<usize, usize>,
-    /// Where a hash slot is on its way to.
+    /// The server that a hash slot is moving to.
     moving: HashMap<usize, usize>,
     /// The keys of each server.
     keys: HashMap<(usize, Vec<u8>), Hash>,
     /// The keys of the replica of each server.
     copies: HashMap<(usize, Vec<u8>), Hash>,
-    /// Keys that a server has changed since its replica was up to date.
+    /// Keys that a server has changed since its replica was last up to date.
     lacking: HashSet<(usize, Vec<u8>)>,
-    /// Until when a server stands still.
+    /// The time until which a server stands still.
     stopped: HashMap<usize, Instant>,
     /// Connections by number.
     ends: HashMap<u64, Arc<AtomicBool>>,
@@ -108,7 +108,7 @@ impl Cluster {
         places.collect::<Vec<_>>().join(",")
     }
 
-    /// Keys of all servers.
+    /// The number of keys of all servers.
     pub(crate) fn keys(&self) -> usize {
         self.world.state.lock().unwrap().keys.len()
     }
@@ -142,7 +142,7 @@ impl World {
         state.owners.get(&slot).copied().unwrap_or_else(|| self.share_of(slot))
     }
 
-    /// As `CLUSTER NODES` says it.
+    /// The description that `CLUSTER NODES` returns.
     fn description(&self) -> String {
         let state = self.state.lock().unwrap();
         let mut slots = vec![String::new(); self.servers];
@@ -157,7 +157,7 @@ impl World {
         lines.collect()
     }
 
-    /// Begins to move a hash slot, or moves its keys, or ends that.
+    /// Begins to move a hash slot, or moves its keys, or ends the move.
     fn go_on_moving(&self, random: &mut Prng, slot: usize) {
         let state = &mut *self.state.lock().unwrap();
         let from = self.owner(state, slot);
@@ -273,10 +273,10 @@ struct Connection {
     node: usize,
     stream: TcpStream,
     number: u64,
-    /// It has been killed.
+    /// The connection has been killed.
     ended: Arc<AtomicBool>,
     asking: bool,
-    /// It may read from a replica.
+    /// The connection may read from a replica.
     read_only: bool,
     random: Prng,
 }
@@ -307,7 +307,7 @@ impl Connection {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    /// `None`: the connection ends.
+    /// Answers a command; `None` if the connection ends.
     fn answer(&mut self, command: &Command) -> Option<()> {
         let faults = self.world.faults;
         if self.strikes(faults.hang_ups, |it| &it.hang_ups) {
@@ -343,7 +343,7 @@ impl Connection {
         self.stream.write_all(&answer).ok()
     }
 
-    /// As long as the server does.
+    /// Waits as long as the server stands still.
     fn stand_still(&mut self) {
         let until = Instant::now() + HELD_UP;
         if self.strikes(self.world.faults.stops, |it| &it.stops) {
@@ -354,7 +354,7 @@ impl Connection {
         thread::sleep(left.unwrap_or_default());
     }
 
-    /// Once in a while the replica is late.
+    /// Serves WAIT. Once in a while the replica is late.
     fn wait(&mut self) -> Vec<u8> {
         if self.random.below(50) == 0 {
             return b":0\r\n".to_vec();
@@ -365,7 +365,7 @@ impl Connection {
 
     fn kill(&self, number: &[u8]) -> Vec<u8> {
         let number = std::str::from_utf8(number).unwrap().parse().unwrap();
-        // Under the lock, so none of its commands is being carried out.
+        // Under the lock, so none of the connection's commands is being carried out.
         let state = self.world.state.lock().unwrap();
         match state.ends.get(&number).map(|ended| ended.swap(true, SeqCst)) {
             Some(false) => self.world.happened.killed.fetch_add(1, SeqCst),

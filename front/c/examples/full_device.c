@@ -1,7 +1,7 @@
 /*
- * A device that fills: RLIMIT_FSIZE keeps the swap file from growing beyond 8 MiB, as a full file
- * system would. highwater_write returns an error in place of the end of the process, everything
- * that was written can be read, and after some of it is dropped there is room again.
+ * A device that becomes full: RLIMIT_FSIZE keeps the swap file from growing beyond 8 MiB, as a full
+ * file system would. highwater_write returns an error, where a store would end the process. All
+ * data that was written can be read, and after some of it is dropped there is room again.
  *
  *     cc full_device.c $(pkg-config --cflags --libs highwater) -o full_device
  *     ./full_device DIRECTORY
@@ -72,14 +72,15 @@ int main(int argc, char **argv)
         return 1;
     }
 
-    /* There are slots for as much, but the device accepts no pages. */
+    /* The device has enough free slots, but accepts no pages. */
     void *more;
     if (highwater_alloc(memory, 32 << 20, &more) != HIGHWATER_ERROR_FULL) {
         fprintf(stderr, "full_device: there is no room for more\n");
         return 1;
     }
     printf("alloc: %s\n", highwater_error_message());
-    /* Pages from swap need frames, and no dirty page can leave: the last 2 MiB give theirs. */
+    /* Pages from swap need frames, and no dirty page can be evicted: the last 2 MiB are freed, so
+       that their frames can be used. */
     size_t kept = written - ((size_t)2 << 20);
     expect(highwater_resize(memory, paged, kept, &paged), "resize");
     for (size_t at = 0; at < kept; at += CHUNK) {

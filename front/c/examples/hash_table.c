@@ -1,6 +1,6 @@
 /*
- * Counts words in a hash table of 32 MiB that two threads share, in 8 MiB of paged memory: half of
- * the table each. The table is accessed at random, so nothing is read ahead.
+ * Counts words in a hash table of 32 MiB, with a budget of 8 MiB. Each of two threads uses one half
+ * of the table. The table is accessed at random, so nothing is read ahead.
  *
  *     cc -pthread hash_table.c $(pkg-config --cflags --libs highwater) -o hash_table
  *     ./hash_table [MEMORY] [SWAP]
@@ -35,7 +35,7 @@ static void expect(highwater_status status, const char *what)
     }
 }
 
-/* The slot of a key, or the free one where it belongs. */
+/* The slot of a key, or the free slot where the key belongs. */
 static struct slot *find(struct slot *slots, uint64_t key)
 {
     /* Fibonacci hashing: the upper bits of the product. */
@@ -58,7 +58,7 @@ static void *count(void *argument)
     return NULL;
 }
 
-/* The keys that have a wrong count. */
+/* The number of keys that have a wrong count. */
 static uint64_t wrong(const struct half *half)
 {
     uint64_t found = 0;

@@ -1,6 +1,6 @@
 /*
- * Sorts 32 MiB of random numbers in 16 MiB of paged memory and checks the result: runs of 1 MiB by
- * qsort, then merges, from one mapping to another.
+ * Sorts 32 MiB of random numbers with a budget of 16 MiB and checks the result: qsort sorts runs of
+ * 1 MiB, which are then merged from one mapping into another.
  *
  *     cc merge_sort.c $(pkg-config --cflags --libs highwater) -o merge_sort
  *     ./merge_sort [MEMORY] [SWAP]
@@ -28,7 +28,7 @@ static int compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Fills with numbers of Knuth's MMIX generator; returns their sum. */
+/* Fills the array with numbers of Knuth's MMIX generator; returns their sum. */
 static uint64_t fill(uint64_t *numbers)
 {
     uint64_t state = 1, sum = 0;
@@ -51,7 +51,7 @@ static void merge(const uint64_t *from, uint64_t *to, size_t start, size_t middl
     }
 }
 
-/* Sorts; returns which of the two has the result. */
+/* Sorts; returns the array that has the result. */
 static uint64_t *sort(uint64_t *numbers, uint64_t *other)
 {
     for (size_t start = 0; start < COUNT; start += RUN)
@@ -73,7 +73,7 @@ int main(int argc, char **argv)
     if (argc > 2)
         highwater_options_set(options, "swap", argv[2]);
     highwater_memory *memory;
-    /* Reports settings that were refused above, too. */
+    /* Also fails if a setting was refused above. */
     expect(highwater_open(options, &memory), "open");
     highwater_options_free(options);
 

@@ -1,4 +1,4 @@
-//! Arguments that come from C: pointers that may be null, and texts.
+//! Arguments that come from C: pointers that may be null, and strings.
 
 use crate::status::Failure;
 use crate::status::highwater_status::{HIGHWATER_ERROR_NULL, HIGHWATER_ERROR_SETTING};
@@ -13,7 +13,7 @@ pub(crate) unsafe fn shared<'a, T>(pointer: *const T, name: &str) -> Result<&'a 
     unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
 }
 
-/// The value that an argument points to, to be changed.
+/// The value that an argument points to, for writing.
 ///
 /// # Safety
 /// `pointer` is null, or points to a value that nothing else uses for `'a`.
@@ -22,7 +22,7 @@ pub(crate) unsafe fn exclusive<'a, T>(pointer: *mut T, name: &str) -> Result<&'a
     unsafe { pointer.as_mut() }.ok_or_else(|| null(name))
 }
 
-/// A place for a result, which is set to `first` at once.
+/// The place for a result, which is set to `first` at once.
 ///
 /// # Safety
 /// `pointer` is null, or points to memory that nothing else uses for `'a`; it may hold anything.
@@ -41,10 +41,10 @@ pub(crate) unsafe fn place<'a, T>(
     }
 }
 
-/// An argument that is text.
+/// An argument that is a string.
 ///
 /// # Safety
-/// `pointer` is null, or points to bytes up to a 0 that do not change for `'a`.
+/// `pointer` is null, or points to a NUL-terminated string that does not change for `'a`.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Failure> {
     if pointer.is_null() {
         return Err(null(name));

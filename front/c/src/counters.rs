@@ -8,20 +8,20 @@ use highwater::Statistics;
 use std::ffi::{CString, c_char};
 use std::sync::OnceLock;
 
-/// The names, each with its end.
+/// The names, each NUL-terminated.
 fn names() -> &'static [CString] {
     static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
     NAMES.get_or_init(|| Statistics::names().filter_map(|name| CString::new(name).ok()).collect())
 }
 
-/// Stores a counter's value in `*value`, by its name. Names are those of /proc/vmstat where the
-/// kernel has the counter: "pgfault", "pgmajfault", "pswpin", "pswpout"; pages are of 4 KiB.
+/// Stores the value of the counter called `name` in `*value`. Names are those of /proc/vmstat where
+/// the kernel has the counter: "pgfault", "pgmajfault", "pswpin", "pswpout"; a page is 4 KiB.
 ///
 /// # Errors
-/// HIGHWATER_ERROR_INVALID: no counter of this name. HIGHWATER_ERROR_FORKED, HIGHWATER_ERROR_NULL.
+/// HIGHWATER_ERROR_INVALID: no counter has this name. HIGHWATER_ERROR_FORKED, HIGHWATER_ERROR_NULL.
 ///
 /// # Safety
-/// `memory` is NULL or open. `name` is NULL or ends with a 0. `value` is NULL or has room for a
+/// `memory` is NULL or open. `name` is NULL or NUL-terminated. `value` is NULL or has room for a
 /// number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn highwater_counter(
@@ -47,17 +47,17 @@ pub extern "C" fn highwater_counter_count() -> usize {
     names().len()
 }
 
-/// The name of a counter, by its index from 0; NULL behind the last one. Indices may differ in
-/// another version of the library. The text is valid for ever.
+/// The name of a counter, by its index from 0; NULL after the last counter. Indices may differ in
+/// another version of the library. The string is valid for ever.
 #[unsafe(no_mangle)]
 pub extern "C" fn highwater_counter_name(index: usize) -> *const c_char {
     names().get(index).map_or(std::ptr::null(), |name| name.as_ptr())
 }
 
-/// Stores the values of the first `count` counters, of one time, in `values`, by index.
+/// Stores the values of the first `count` counters in `values`, by index, all as of the same time.
 ///
 /// # Errors
-/// HIGHWATER_ERROR_RANGE: there are fewer than `count`. HIGHWATER_ERROR_FORKED,
+/// HIGHWATER_ERROR_RANGE: there are fewer than `count` counters. HIGHWATER_ERROR_FORKED,
 /// HIGHWATER_ERROR_NULL.
 ///
 /// # Safety

@@ -11,27 +11,29 @@ use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr;
 
-/// Maps the file at `path`, which is not empty, and stores its address in `*address`, or NULL on
-/// errors; highwater_size has its length. `access` is one of highwater_access: with
-/// HIGHWATER_ACCESS_WRITE, changed pages are written to the file, at the latest by highwater_free
-/// and highwater_close; a process that is killed loses what highwater_sync has not written.
+/// Maps the file at `path`, which must not be empty, and stores the address of the mapping in
+/// `*address`, or NULL on errors; highwater_size gives its length. `access` is one of
+/// highwater_access: with HIGHWATER_ACCESS_WRITE, changed pages are written to the file, at the
+/// latest by highwater_free and highwater_close; a process that is killed loses the changes that it
+/// had not synced (highwater_sync).
 ///
-/// The budget bounds what of the file is in memory. Each mapped file keeps 256 KiB of memory from
-/// other mappings. The file is locked by flock(2), shared for reading, exclusive for writing:
-/// other mappings by this library are refused that would not see its changes. Pages that are in
-/// memory do not show later changes by other programs.
+/// The budget limits how much of the file is in memory. Each mapped file reserves 256 KiB of
+/// memory, which other mappings cannot use. The file is locked by flock(2), shared for reading,
+/// exclusive for writing, so that this library refuses other mappings that would not see its
+/// changes. Later changes by other programs are not seen in pages that are in memory.
 ///
-/// A plain store to a mapping for reading ends the process, as an access to a page that cannot be
-/// read does.
+/// A plain store to a file that is mapped for reading ends the process, as does an access to a page
+/// that cannot be read.
 ///
 /// # Errors
-/// HIGHWATER_ERROR_FILE: it cannot be opened. HIGHWATER_ERROR_IN_USE, HIGHWATER_ERROR_FILES.
-/// HIGHWATER_ERROR_INVALID: it is empty, or no such access. HIGHWATER_ERROR_FULL,
+/// HIGHWATER_ERROR_FILE: the file cannot be opened. HIGHWATER_ERROR_IN_USE, HIGHWATER_ERROR_FILES.
+/// HIGHWATER_ERROR_INVALID: the file is empty, or there is no such access. HIGHWATER_ERROR_FULL,
 /// HIGHWATER_ERROR_FRAGMENTED, HIGHWATER_ERROR_SYSTEM, HIGHWATER_ERROR_FORKED,
 /// HIGHWATER_ERROR_NULL.
 ///
 /// # Safety
-/// `memory` is NULL or open. `path` is NULL or a text. `address` is NULL or has room for a pointer.
+/// `memory` is NULL or open. `path` is NULL or NUL-terminated. `address` is NULL or has room for a
+/// pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn highwater_map_file(
     memory: *mut highwater_memory,
@@ -51,14 +53,14 @@ pub unsafe extern "C" fn highwater_map_file(
     status_of(map())
 }
 
-/// Makes a file of `size` zeros at `path`, or of the file that is there, and maps it for reading
-/// and writing, as highwater_map_file does.
+/// Makes a file of `size` zeros at `path`, replacing the contents of an existing file, and maps it
+/// for reading and writing, as highwater_map_file does.
 ///
 /// # Errors
-/// As of highwater_map_file; HIGHWATER_ERROR_INVALID: a size of 0.
+/// Those of highwater_map_file; HIGHWATER_ERROR_INVALID: `size` is 0.
 ///
 /// # Safety
-/// As of highwater_map_file.
+/// Those of highwater_map_file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn highwater_create_file(
     memory: *mut highwater_memory,
@@ -80,14 +82,14 @@ pub unsafe extern "C" fn highwater_create_file(
     status_of(create())
 }
 
-/// Writes the changes of `size` bytes at `address`, which lies anywhere in the mapping of a file,
-/// with the rest of their pages, and returns when they are durable, as msync(2) with MS_SYNC. Does
-/// nothing for other mappings.
+/// Writes the changed pages of `size` bytes at `address`, each as a whole, to their file, and
+/// returns when they are durable, like msync(2) with MS_SYNC. `address` may lie anywhere in the
+/// mapping of a file; for other mappings the call does nothing.
 ///
 /// # Errors
-/// HIGHWATER_ERROR_WRITE: changes that could not be written stay, and a later call tries them
-/// again. HIGHWATER_ERROR_BUSY: a part is pinned. HIGHWATER_ERROR_NOT_MAPPED,
-/// HIGHWATER_ERROR_RANGE, HIGHWATER_ERROR_FORKED, HIGHWATER_ERROR_NULL.
+/// HIGHWATER_ERROR_WRITE: pages that could not be written keep their changes, and a later call
+/// tries again to write them. HIGHWATER_ERROR_BUSY: a part of the range is pinned.
+/// HIGHWATER_ERROR_NOT_MAPPED, HIGHWATER_ERROR_RANGE, HIGHWATER_ERROR_FORKED, HIGHWATER_ERROR_NULL.
 ///
 /// # Safety
 /// `memory` is NULL or open.
@@ -101,7 +103,8 @@ pub unsafe extern "C" fn highwater_sync(
     let sync = || unsafe {
         expect_data(address, "address")?;
         let Part { block, range } = own(memory)?.table.find(address.cast(), size)?;
-        // Excludes other calls, so that nothing is pinned in between: a sync waits for pins.
+        // Excludes other calls, so that nothing is pinned between the check and the sync, which
+        // would wait for the pin.
         let mut mapping = block.mapping_alone();
         block.expect_unpinned(range.clone())?;
         Ok(mapping.sync_range(range)?)

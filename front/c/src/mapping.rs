@@ -9,22 +9,22 @@ use highwater::Advice;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-/// How a range of a mapping is going to be used, as of madvise(2).
+/// How a range of a mapping is going to be used, as in madvise(2).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum highwater_advice {
     /// In any order: sequential access, to higher or to lower addresses, is recognised by its
-    /// faults and read ahead. Holds for the whole mapping.
+    /// faults and read ahead. Applies to the whole mapping.
     HIGHWATER_ADVICE_NORMAL = 0,
-    /// At random: a fault reads its own page only. Holds for the whole mapping.
+    /// At random: a fault reads only its own page. Applies to the whole mapping.
     HIGHWATER_ADVICE_RANDOM = 1,
-    /// One page after the other; for now, what HIGHWATER_ADVICE_NORMAL does. Holds for the whole
+    /// One page after the other; for now the same as HIGHWATER_ADVICE_NORMAL. Applies to the whole
     /// mapping.
     HIGHWATER_ADVICE_SEQUENTIAL = 2,
-    /// Soon: a readahead thread reads the pages of the range that are on a device which makes
-    /// faults wait. A hint, which does not wait.
+    /// Soon: a readahead thread reads those pages of the range that are on a device that makes
+    /// faults wait. This is a hint; the call does not wait.
     HIGHWATER_ADVICE_WILLNEED = 3,
-    /// No more: the bytes of the range become zeros, and the whole pages among them are freed.
+    /// No longer: the bytes of the range become zeros, and the whole pages among them are freed.
     HIGHWATER_ADVICE_DONTNEED = 4,
 }
 
@@ -38,19 +38,22 @@ const ADVICE: [highwater_advice; 5] = [
     HIGHWATER_ADVICE_DONTNEED,
 ];
 
-/// Adds a mapping of `size` bytes and stores its address in `*address`, or NULL on errors. It is
-/// aligned to pages of 4 KiB and reads as zeros; it takes memory page by page as it is written.
+/// Adds a mapping of `size` bytes and stores its address in `*address`, or NULL on errors. The
+/// mapping is aligned to pages of 4 KiB and reads as zeros; it takes memory page by page as it is
+/// written.
 ///
-/// The mapping is plain memory for all threads. The caller frees it by highwater_free, or with the
-/// memory by highwater_close. An access through the pointer cannot return an error: if a page
-/// cannot be brought in, because a device has failed, the process ends by abort(3) after one line
-/// on standard error. highwater_read, highwater_write and highwater_pin_range return one instead.
+/// The mapping is plain memory for all threads. The caller frees it with highwater_free;
+/// highwater_close frees it, too. An access through the pointer cannot return an error: if a page
+/// cannot be brought in, because a device has failed, the process writes one line to standard
+/// error and ends by abort(3). highwater_read, highwater_write and highwater_pin_range return an
+/// error instead.
 ///
-/// A forked child has none of its parent's mappings: an access there is a SIGSEGV, after a line.
+/// A forked child has none of its parent's mappings: an access to one writes one line and raises
+/// SIGSEGV.
 ///
 /// # Errors
-/// HIGHWATER_ERROR_FULL: memory and swap could not hold it together with all other mappings.
-/// HIGHWATER_ERROR_INVALID: a size of 0. HIGHWATER_ERROR_FRAGMENTED, HIGHWATER_ERROR_FORKED,
+/// HIGHWATER_ERROR_FULL: memory and swap could not hold the mapping together with all others.
+/// HIGHWATER_ERROR_INVALID: `size` is 0. HIGHWATER_ERROR_FRAGMENTED, HIGHWATER_ERROR_FORKED,
 /// HIGHWATER_ERROR_NULL.
 ///
 /// # Safety
@@ -72,19 +75,21 @@ pub unsafe extern "C" fn highwater_alloc(
     status_of(alloc())
 }
 
-/// Changes the length of the mapping that begins at `address`, and stores where it begins then in
-/// `*moved`, which may be the variable that holds `address`. Bytes that are added read as zeros;
-/// pages behind the end are freed. The address may change, but nothing is copied.
+/// Changes the length of the mapping that begins at `address`, and stores its new address in
+/// `*moved`, which may be the variable that holds `address`. Added bytes read as zeros; pages
+/// beyond the end are freed. The address may change, but nothing is copied.
 ///
-/// As of realloc(3), no other thread uses the mapping meanwhile. On errors the mapping is as it
-/// was, and `*moved` is not changed. The mapping of a file changes the length of the file, after
-/// all changes are written; after HIGHWATER_ERROR_FILE the file has the changes, and the mapping is
+/// As with realloc(3), no other thread may use the mapping meanwhile. On errors the mapping is as
+/// it was (but see below for files), and `*moved` is not changed. If a file is mapped, its length
+/// changes as well, after all changes have been written; after HIGHWATER_ERROR_FILE,
+/// HIGHWATER_ERROR_FULL and HIGHWATER_ERROR_FRAGMENTED the file has the changes, and the mapping is
 /// freed.
 ///
 /// # Errors
-/// As of highwater_alloc; HIGHWATER_ERROR_NOT_MAPPED; HIGHWATER_ERROR_BUSY: a part of it is pinned;
-/// HIGHWATER_ERROR_READ, HIGHWATER_ERROR_OUT_OF_MEMORY: its last page cannot be brought in. Of a
-/// file also HIGHWATER_ERROR_FILE, HIGHWATER_ERROR_READ_ONLY, HIGHWATER_ERROR_WRITE.
+/// Those of highwater_alloc; HIGHWATER_ERROR_NOT_MAPPED; HIGHWATER_ERROR_BUSY: a part of the
+/// mapping is pinned; HIGHWATER_ERROR_READ, HIGHWATER_ERROR_OUT_OF_MEMORY: its last page cannot be
+/// brought in. For a file also HIGHWATER_ERROR_FILE, HIGHWATER_ERROR_READ_ONLY,
+/// HIGHWATER_ERROR_WRITE.
 ///
 /// # Safety
 /// `memory` is NULL or open. `moved` is NULL or has room for a pointer. No other thread uses the
@@ -104,7 +109,7 @@ pub unsafe extern "C" fn highwater_resize(
         expect_bytes(size)?;
         let block = memory.table.take(address.cast())?;
         let resized = block.mapping_alone().resize(size);
-        // The mapping of a file that could not be opened again has no pages.
+        // If its file could not be opened again, the mapping has no pages.
         let now =
             if block.mapping().is_empty() { ptr::null_mut() } else { memory.table.put(block) };
         resized?;
@@ -115,12 +120,12 @@ pub unsafe extern "C" fn highwater_resize(
 }
 
 /// Frees the mapping that begins at `address`, with its contents; the changes of a file are
-/// written before. NULL does nothing. In a forked child it does nothing.
+/// written first. Does nothing if `address` is NULL, or in a forked child.
 ///
 /// # Errors
 /// HIGHWATER_ERROR_WRITE: changes of a file cannot be written; the mapping stays.
-/// HIGHWATER_ERROR_NOT_MAPPED: no mapping begins there, or it was freed. HIGHWATER_ERROR_BUSY: a
-/// part of it is pinned; the mapping stays. HIGHWATER_ERROR_NULL.
+/// HIGHWATER_ERROR_NOT_MAPPED: no mapping begins at `address`, or it was already freed.
+/// HIGHWATER_ERROR_BUSY: a part of the mapping is pinned; the mapping stays. HIGHWATER_ERROR_NULL.
 ///
 /// # Safety
 /// `memory` is NULL or open. No other thread uses the mapping.
@@ -172,11 +177,11 @@ pub unsafe extern "C" fn highwater_size(
     status_of(ask())
 }
 
-/// Copies `size` bytes from paged memory at `from`, which lies anywhere in a mapping, to other
+/// Copies `size` bytes from paged memory at `from`, which may lie anywhere in a mapping, to other
 /// memory. Unlike memcpy(3) it returns an error if a page cannot be brought in; bytes before that
 /// page are copied.
 ///
-/// Threads may copy from one mapping, and to different parts of it, at a time.
+/// Several threads may copy from one mapping, and to different parts of it, at the same time.
 ///
 /// # Errors
 /// HIGHWATER_ERROR_READ: a device could not read a page. HIGHWATER_ERROR_OUT_OF_MEMORY: no frame
@@ -185,7 +190,7 @@ pub unsafe extern "C" fn highwater_size(
 ///
 /// # Safety
 /// `memory` is NULL or open. `to` is NULL or has room for `size` bytes, which do not overlap those
-/// at `from`. No thread writes to the bytes meanwhile.
+/// at `from`. No thread writes to the bytes at `from` meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn highwater_read(
     memory: *mut highwater_memory,
@@ -203,16 +208,16 @@ pub unsafe extern "C" fn highwater_read(
     status_of(read())
 }
 
-/// Copies `size` bytes from other memory to paged memory at `to`, which lies anywhere in a mapping.
-/// Unlike memcpy(3) it returns an error if a page cannot be brought in; bytes before that page are
-/// copied.
+/// Copies `size` bytes from other memory to paged memory at `to`, which may lie anywhere in a
+/// mapping. Unlike memcpy(3) it returns an error if a page cannot be brought in; bytes before that
+/// page are copied.
 ///
 /// # Errors
-/// As of highwater_read.
+/// Those of highwater_read; HIGHWATER_ERROR_READ_ONLY: a file that is mapped for reading.
 ///
 /// # Safety
 /// `memory` is NULL or open. `from` is NULL or has `size` bytes, which do not overlap those at
-/// `to`. No other thread uses the bytes meanwhile.
+/// `to`. No other thread uses the bytes at `to` meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn highwater_write(
     memory: *mut highwater_memory,
@@ -230,14 +235,14 @@ pub unsafe extern "C" fn highwater_write(
     status_of(write())
 }
 
-/// Advises how `size` bytes at `address`, which lies anywhere in a mapping, are going to be used:
-/// one of highwater_advice.
+/// Says how `size` bytes at `address`, which may lie anywhere in a mapping, are going to be used.
+/// `advice` is one of highwater_advice.
 ///
 /// # Errors
 /// HIGHWATER_ERROR_INVALID: no such advice. HIGHWATER_ERROR_NOT_MAPPED, HIGHWATER_ERROR_RANGE,
-/// HIGHWATER_ERROR_FORKED, HIGHWATER_ERROR_NULL. Of HIGHWATER_ADVICE_DONTNEED also
-/// HIGHWATER_ERROR_BUSY, if the range is pinned, HIGHWATER_ERROR_INVALID for files, and those of
-/// highwater_write.
+/// HIGHWATER_ERROR_FORKED, HIGHWATER_ERROR_NULL. For HIGHWATER_ADVICE_DONTNEED also
+/// HIGHWATER_ERROR_BUSY if a part of the range is pinned, HIGHWATER_ERROR_INVALID for files, and
+/// the errors of highwater_write.
 ///
 /// # Safety
 /// `memory` is NULL or open. With HIGHWATER_ADVICE_DONTNEED no other thread uses the bytes
@@ -270,7 +275,7 @@ fn follow(part: &Part, advice: highwater_advice) -> Result<(), Failure> {
         HIGHWATER_ADVICE_WILLNEED => block.mapping().prefetch(range.clone()),
         HIGHWATER_ADVICE_DONTNEED if range.is_empty() => {}
         HIGHWATER_ADVICE_DONTNEED => {
-            // Excludes other calls, so that nothing is pinned in between.
+            // Excludes other calls, so that nothing is pinned between the check and the discard.
             let mut mapping = block.mapping_alone();
             block.expect_unpinned(range.clone())?;
             mapping.discard(range.clone())?;

@@ -9,13 +9,13 @@ use highwater::{Builder, Memory};
 use std::ptr;
 
 /// Paged memory of this process: mappings that may together be larger than the budget in RAM. All
-/// threads may use it at a time.
+/// threads may use it at the same time.
 pub struct highwater_memory {
     pub(crate) memory: Memory,
     pub(crate) table: Table,
 }
 
-/// The memory of an argument, if it was made in this process.
+/// The memory that an argument points to, if it was made in this process.
 ///
 /// # Safety
 /// `memory` is null, or open for `'a`.
@@ -25,31 +25,33 @@ pub(crate) unsafe fn own<'a>(
     // SAFETY: as the caller promises.
     let memory = unsafe { shared(memory, "memory") }?;
     match memory.memory.is_inherited() {
-        // Before any lock is taken: a thread that stayed in the parent may have held one.
+        // Checked before any lock is taken: a thread that exists only in the parent may have held
+        // the lock.
         true => Err(forked()),
         false => Ok(memory),
     }
 }
 
-/// The error for all memory that belongs to the parent.
+/// The error of calls with a memory that belongs to the parent.
 pub(crate) fn forked() -> Failure {
     let message = highwater::Error::Forked.to_string();
     Failure::new(HIGHWATER_ERROR_FORKED, message)
 }
 
 /// Opens the swap devices, starts the threads of the manager, and stores the memory in `*memory`,
-/// or NULL on errors. `options` may be NULL for defaults; they are copied. The caller ends it by
-/// highwater_close.
+/// or NULL on errors. `options` may be NULL for defaults; the settings are copied. The caller
+/// closes the memory with highwater_close.
 ///
 /// A process may have several memories, at most 16 of them with "faults" set to "in-thread".
 ///
 /// # Errors
-/// HIGHWATER_ERROR_SETTING, also of a setting refused before; HIGHWATER_ERROR_DEVICE,
-/// HIGHWATER_ERROR_USERFAULTFD, HIGHWATER_ERROR_SYSTEM, HIGHWATER_ERROR_NULL.
+/// HIGHWATER_ERROR_SETTING, also for a setting that was refused when it was set;
+/// HIGHWATER_ERROR_DEVICE, HIGHWATER_ERROR_USERFAULTFD, HIGHWATER_ERROR_SYSTEM,
+/// HIGHWATER_ERROR_NULL.
 ///
 /// # Safety
-/// `options` is NULL or made by highwater_options_new, and no thread changes it meanwhile. `memory`
-/// is NULL or has room for a pointer.
+/// `options` is NULL or was made by highwater_options_new, and no thread changes it meanwhile.
+/// `memory` is NULL or has room for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn highwater_open(
     options: *const highwater_options,
@@ -66,14 +68,14 @@ pub unsafe extern "C" fn highwater_open(
     status_of(open())
 }
 
-/// Frees all mappings of a memory, ends its threads and closes its devices. NULL does nothing. In a
-/// forked child it does nothing.
+/// Frees all mappings of a memory, ends its threads and closes its devices. Does nothing if
+/// `memory` is NULL, or in a forked child.
 ///
 /// # Errors
 /// HIGHWATER_ERROR_BUSY: something is pinned; the memory stays open.
 ///
 /// # Safety
-/// `memory` is NULL or open. No other thread uses it, or one of its mappings, any more.
+/// `memory` is NULL or open. No other thread uses the memory or any of its mappings any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn highwater_close(memory: *mut highwater_memory) -> highwater_status {
     if memory.is_null() {
@@ -113,13 +115,14 @@ pub unsafe extern "C" fn highwater_budget(
     status_of(ask())
 }
 
-/// Changes the budget to `size` bytes while mappings are in use, up to "memory-max". A smaller one
-/// waits until the pages above it have left memory.
+/// Changes the budget to `size` bytes while mappings are in use, up to "memory-max". If the new
+/// budget is smaller, the call waits until the pages above it have been evicted.
 ///
 /// # Errors
-/// HIGHWATER_ERROR_SETTING: too small or too large. HIGHWATER_ERROR_FULL: swap could not hold what
-/// mappings may have; the budget stays. HIGHWATER_ERROR_BUDGET: pages do not leave memory for 5
-/// seconds; the budget is what it has reached. HIGHWATER_ERROR_FORKED, HIGHWATER_ERROR_NULL.
+/// HIGHWATER_ERROR_SETTING: too small or too large. HIGHWATER_ERROR_FULL: memory and swap could no
+/// longer hold all mappings; the budget is unchanged. HIGHWATER_ERROR_BUDGET: no page could be
+/// evicted for 5 seconds; the budget stays at the size reached by then. HIGHWATER_ERROR_FORKED,
+/// HIGHWATER_ERROR_NULL.
 ///
 /// # Safety
 /// `memory` is NULL or open.
@@ -133,8 +136,8 @@ pub unsafe extern "C" fn highwater_set_budget(
     status_of(set())
 }
 
-/// Stores in `*size` the bytes that further mappings may have: memory and swap together, less if a
-/// swap device has failed or is full.
+/// Stores in `*size` the number of bytes that further mappings may have, in memory and swap
+/// together. It is lower if a swap device has failed or is full.
 ///
 /// # Errors
 /// HIGHWATER_ERROR_FORKED, HIGHWATER_ERROR_NULL.
@@ -155,9 +158,9 @@ pub unsafe extern "C" fn highwater_left(
     status_of(ask())
 }
 
-/// Whether system calls may be given pointers into mappings, as read(2) into a buffer. Otherwise
-/// they fail with EFAULT where a page is not in memory: pin the buffer (highwater_pin_range), or
-/// copy (highwater_read, highwater_write). False for NULL.
+/// Whether system calls accept pointers into mappings, as in a read(2) into a buffer. If not, a
+/// system call fails with EFAULT at a page that is not in memory: pin the buffer
+/// (highwater_pin_range), or copy (highwater_read, highwater_write). False if `memory` is NULL.
 ///
 /// # Safety
 /// `memory` is NULL or open.

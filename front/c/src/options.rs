@@ -7,7 +7,7 @@ use highwater::Builder;
 use std::ffi::c_char;
 use std::str::FromStr;
 
-/// Settings for highwater_open. One thread uses it at a time.
+/// Settings for highwater_open. Only one thread may use them at a time.
 #[derive(Default)]
 pub struct highwater_options {
     builder: Builder,
@@ -68,17 +68,18 @@ fn refused(message: String) -> Failure {
     Failure::new(HIGHWATER_ERROR_SETTING, message)
 }
 
-/// Makes settings, all of them at their defaults. The caller frees them by highwater_options_free.
-/// Never returns NULL.
+/// Makes settings, all of them at their defaults. The caller frees them with
+/// highwater_options_free. Never returns NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn highwater_options_new() -> *mut highwater_options {
     Box::into_raw(Box::default())
 }
 
-/// Frees settings; NULL does nothing. Memories opened with them are not affected.
+/// Frees settings; does nothing if `options` is NULL. Memories opened with the settings are not
+/// affected.
 ///
 /// # Safety
-/// `options` is NULL, or was made by highwater_options_new and not freed.
+/// `options` is NULL, or was made by highwater_options_new and has not been freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn highwater_options_free(options: *mut highwater_options) {
     if !options.is_null() {
@@ -87,31 +88,36 @@ pub unsafe extern "C" fn highwater_options_free(options: *mut highwater_options)
     }
 }
 
-/// Sets a value, as text. Names and values are those of options of `highwater run`, but "memory" is
-/// what `--paged` is there, pages alone, and "readahead" is a key of `highwater ctl`:
+/// Sets a value, given as text. Names and values are those of the options of `highwater run`, with
+/// two exceptions: "memory" limits pages alone, as `--paged` does there, and "readahead" is a key
+/// of `highwater ctl`:
 ///
-/// - "memory": the budget for pages in memory, "256M" or bytes, 4 MiB or more; tables of the
-///   manager, some 1% of it, and swap in memory come on top. Default: half of what is available.
+/// - "memory": the budget for pages in memory, "256M" or a number of bytes, 4 MiB or more. The
+///   manager's tables, some 1% of the budget, and swap devices in memory come on top. Default: half
+///   of the available memory.
 /// - "memory-max": the highest budget that highwater_set_budget may set. Default: twice "memory".
 /// - "swap": adds a device: "dir:/var/tmp:4G", "zram:1G", "tier:zram:1G+dir:/var/tmp:8G". Default:
-///   a file without a name in $TMPDIR or /var/tmp, of half of the free space.
+///   an unnamed file in $TMPDIR or /var/tmp, as large as half of the free space.
 /// - "seal": "on" or "off": whether swap files are encrypted and authenticated. Default: on.
-/// - "readahead": the pages that a fault of a sequential stream reads at most, "1" to "16".
-///   Default: 16.
-/// - "kswapd": threads that free memory in the background, "1" to "16" or "auto". Default: 1.
+/// - "readahead": the largest number of pages that a fault of a sequential stream reads, "1" to
+///   "16". Default: 16.
+/// - "kswapd": the number of kswapd threads, which free memory in the background, "1" to "16" or
+///   "auto". Default: 1.
 /// - "faults": the threads that serve page faults, "handlers" or "in-thread". Default: handlers
-///   where they can serve system calls too (highwater_serves_system_calls).
-/// - "large-pages": "on" or "off": whether blocks of 2 MiB come and go as a whole. Default: off.
+///   where they can also serve the faults of system calls (highwater_serves_system_calls), else
+///   in-thread.
+/// - "large-pages": "on" or "off": whether aligned blocks of 2 MiB are brought in and evicted as a
+///   whole. Default: off.
 ///
-/// The texts are copied. A setting that is refused, here or in highwater_open, makes highwater_open
-/// fail with its message: a caller may check there only.
+/// `name` and `value` are copied. If a setting is refused, here or in highwater_open, then
+/// highwater_open fails with the message of that refusal: a caller may check highwater_open only.
 ///
 /// # Errors
 /// HIGHWATER_ERROR_SETTING, HIGHWATER_ERROR_NULL.
 ///
 /// # Safety
-/// `options` is NULL or made by highwater_options_new; no other thread uses it. `name` and `value`
-/// are NULL or end with a 0.
+/// `options` is NULL or was made by highwater_options_new; no other thread uses it. `name` and
+/// `value` are NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn highwater_options_set(
     options: *mut highwater_options,
@@ -125,14 +131,14 @@ pub unsafe extern "C" fn highwater_options_set(
 }
 
 /// Sets a value that is a number: of bytes for "memory" and "memory-max", of pages for "readahead",
-/// of threads for "kswapd". As highwater_options_set otherwise.
+/// of threads for "kswapd". Otherwise the same as highwater_options_set.
 ///
 /// # Errors
 /// HIGHWATER_ERROR_SETTING, HIGHWATER_ERROR_NULL.
 ///
 /// # Safety
-/// `options` is NULL or made by highwater_options_new; no other thread uses it. `name` is NULL or
-/// ends with a 0.
+/// `options` is NULL or was made by highwater_options_new; no other thread uses it. `name` is NULL
+/// or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn highwater_options_set_number(
     options: *mut highwater_options,

@@ -1,7 +1,7 @@
 //! Pins: pages that stay in memory.
 //!
-//! A pin keeps its block, and so the mapping whose pages it holds. The page guards are its first
-//! field, so that they are dropped before the mapping that they borrow.
+//! A pin keeps its block alive, and so the mapping whose pages it holds. The page guards are its
+//! first field, so that they are dropped before the mapping that they borrow.
 
 use crate::access::{expect_data, place};
 use crate::memory::{highwater_memory, own};
@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 const PAGE: usize = 4096;
 
-/// How pinned memory is going to be accessed.
+/// How pinned memory, or a mapped file, is going to be accessed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum highwater_access {
-    /// It is read only: a write may fault.
+    /// It is only read: a write may fault.
     HIGHWATER_ACCESS_READ = 0,
     /// It is read and written.
     HIGHWATER_ACCESS_WRITE = 1,
@@ -42,17 +42,19 @@ enum Guard {
     Write { _page: PageMut<'static> },
 }
 
-/// Pins the pages of `size` bytes at `address`, which lies anywhere in a mapping, and stores the
+/// Pins the pages of `size` bytes at `address`, which may lie anywhere in a mapping, and stores the
 /// pin in `*pin`, or NULL on errors. Until highwater_unpin, accesses to the bytes do not fault, so
-/// that system calls and signal handlers may use them. `access` is one of highwater_access; a pin
-/// for reading does not cover writes.
+/// system calls and signal handlers may use them. `access` is one of highwater_access; a pin for
+/// reading does not cover writes.
 ///
-/// Half of the budget may be pinned. Several pins may cover a page. All threads may use the bytes;
-/// any thread may unpin.
+/// At most half of the budget may be pinned. Several pins may cover the same page. All threads may
+/// use the bytes; any thread may unpin them.
 ///
 /// # Errors
-/// HIGHWATER_ERROR_PINNED: too much is pinned, and nothing of the range was. As of highwater_read
-/// otherwise; HIGHWATER_ERROR_INVALID: a size of 0, or no such access.
+/// HIGHWATER_ERROR_PINNED: too much is pinned, and no page of the range has been pinned.
+/// HIGHWATER_ERROR_INVALID: `size` is 0, or there is no such access.
+/// HIGHWATER_ERROR_READ_ONLY: to write to a file that is mapped for reading. Otherwise those of
+/// highwater_read.
 ///
 /// # Safety
 /// `memory` is NULL or open. `pin` is NULL or has room for a pointer.
@@ -108,15 +110,15 @@ fn guard(mapping: &Mapping, offset: usize, access: highwater_access) -> Result<G
     }
 }
 
-/// Unpins what highwater_pin_range has pinned, and frees the pin. NULL does nothing. In a forked
-/// child it does nothing.
+/// Unpins the pages that highwater_pin_range has pinned, and frees the pin. Does nothing if `pin`
+/// is NULL, or in a forked child.
 ///
 /// # Safety
-/// `pin` is NULL, or was made by highwater_pin_range and not unpinned.
+/// `pin` is NULL, or was made by highwater_pin_range and has not been unpinned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn highwater_unpin(pin: *mut highwater_pin) {
     // SAFETY: the box of `highwater_pin_range`. In a forked child it is left alone: a thread that
-    // stayed in the parent may have held a lock of its block.
+    // exists only in the parent may have held a lock of its block.
     unsafe {
         if pin.is_null() || (*pin).memory.is_inherited() {
             return;

@@ -4,13 +4,13 @@ use highwater::Error;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 
-/// The outcome of a call. Codes keep their numbers; later versions add some.
+/// The outcome of a call. Codes keep their numbers; later versions add codes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum highwater_status {
     /// The call did what it says.
     HIGHWATER_OK = 0,
-    /// A pointer is NULL that must not be.
+    /// A pointer that must not be NULL is NULL.
     HIGHWATER_ERROR_NULL = 1,
     /// An argument has no meaning: a size of 0, an advice that does not exist.
     HIGHWATER_ERROR_INVALID = 2,
@@ -22,33 +22,34 @@ pub enum highwater_status {
     HIGHWATER_ERROR_USERFAULTFD = 5,
     /// The system refuses a thread or addresses.
     HIGHWATER_ERROR_SYSTEM = 6,
-    /// Memory and swap together cannot hold so much: free something, raise the budget, or give
+    /// Memory and swap together cannot hold that much: free something, raise the budget, or give
     /// larger swap devices.
     HIGHWATER_ERROR_FULL = 7,
-    /// No free addresses of this length lie side by side: free other mappings, or allocate large
-    /// ones first.
+    /// No free range of addresses is long enough: free other mappings, or allocate large mappings
+    /// first.
     HIGHWATER_ERROR_FRAGMENTED = 8,
     /// A page cannot be brought in, since no frame can be freed: swap is full, or refuses writes.
     HIGHWATER_ERROR_OUT_OF_MEMORY = 9,
-    /// All pages that may be pinned are: half of the budget. Or a mapping has 4096 pins.
+    /// Half of the budget is pinned, and no more may be; or a mapping already has 4096 pins.
     HIGHWATER_ERROR_PINNED = 10,
     /// A swap device or file could not read a page; its contents may be lost.
     HIGHWATER_ERROR_READ = 11,
     /// A swap device or file could not write a page, which stays in memory.
     HIGHWATER_ERROR_WRITE = 12,
-    /// The memory belongs to the parent of this forked process, which has none of it.
+    /// The memory belongs to the parent of this process: a forked child has none of it.
     HIGHWATER_ERROR_FORKED = 13,
-    /// The range ends behind the mapping.
+    /// The range ends beyond the end of the mapping, or there are fewer counters.
     HIGHWATER_ERROR_RANGE = 14,
-    /// The new budget is not reached: pages do not leave memory for now.
+    /// The new budget was not reached: pages cannot be evicted for now.
     HIGHWATER_ERROR_BUDGET = 15,
-    /// The address is in no mapping of this memory, or is not the first of one where it must be.
+    /// The address is in no mapping of this memory, or must be the start of a mapping and is not.
     HIGHWATER_ERROR_NOT_MAPPED = 16,
-    /// A part of it is pinned: call highwater_unpin first.
+    /// A page that the call affects is pinned: call highwater_unpin first.
     HIGHWATER_ERROR_BUSY = 17,
     /// A file cannot be opened, locked, or changed in length.
     HIGHWATER_ERROR_FILE = 18,
-    /// The file is mapped elsewhere, here or in another process, and one of them writes.
+    /// The file has another mapping, in this or another process, and one of the two is for
+    /// writing.
     HIGHWATER_ERROR_IN_USE = 19,
     /// The file is mapped for reading only.
     HIGHWATER_ERROR_READ_ONLY = 20,
@@ -58,7 +59,7 @@ pub enum highwater_status {
 
 use highwater_status::*;
 
-/// All codes, with what highwater_status_name returns.
+/// All codes, with the names that highwater_status_name returns.
 const NAMES: [(highwater_status, &CStr); 22] = [
     (HIGHWATER_OK, c"HIGHWATER_OK"),
     (HIGHWATER_ERROR_NULL, c"HIGHWATER_ERROR_NULL"),
@@ -135,17 +136,17 @@ pub(crate) fn status_of(outcome: Result<(), Failure>) -> highwater_status {
     status
 }
 
-/// The message of the last call of this thread that failed: one line without its end; "" if none
-/// has failed. Calls that succeed leave it.
+/// The message of the last failed call of this thread: one line, without a newline; "" if no call
+/// has failed. Calls that succeed leave the message unchanged.
 ///
-/// The text belongs to the library and is valid until the next call of this thread that fails, or
-/// the end of the thread.
+/// The string belongs to the library and is valid until the next failed call of this thread, or
+/// until the thread ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn highwater_error_message() -> *const c_char {
     MESSAGE.try_with(|kept| kept.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The name of a code, such as "HIGHWATER_ERROR_FULL"; "unknown" for other numbers. The text is
+/// The name of a code, such as "HIGHWATER_ERROR_FULL"; "unknown" for other numbers. The string is
 /// valid for ever.
 #[unsafe(no_mangle)]
 pub extern "C" fn highwater_status_name(status: c_int) -> *const c_char {
@@ -153,8 +154,8 @@ pub extern "C" fn highwater_status_name(status: c_int) -> *const c_char {
     named.map_or(c"unknown", |(_, name)| name).as_ptr()
 }
 
-/// The version of the library, such as "0.1.0". That of the header is HIGHWATER_VERSION. The text
-/// is valid for ever.
+/// The version of the library, such as "0.1.0". The version of the header is HIGHWATER_VERSION.
+/// The string is valid for ever.
 #[unsafe(no_mangle)]
 pub extern "C" fn highwater_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");

@@ -4,8 +4,8 @@
 //! Table: first address -> Row (length, Block)      Block: Held, pinned ranges
 //!                                                  Held: a Mapping, of memory or of a file
 //! ```
-//! Locking: `rows`, then nothing: it is not held while a page is waited for. `mapping` of a block,
-//! then `pinned`; calls that may run concurrently take `mapping` for reading.
+//! Locking: `rows`, then `pinned` of a block; `rows` is not held while a call waits for a page.
+//! `mapping` of a block, then `pinned`; calls that may run concurrently take `mapping` for reading.
 
 use crate::status::Failure;
 use crate::status::highwater_status::{

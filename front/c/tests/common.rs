@@ -15,7 +15,7 @@ pub(crate) fn built() -> PathBuf {
     program.parent().expect("beside the libraries").to_owned()
 }
 
-/// Removes what the environment, and a `make test` that runs this, say to `make`.
+/// Removes the variables by which the environment, or a `make test` that runs this, affects `make`.
 pub(crate) fn without_variables_of_make(command: &mut Command) {
     for name in ["MAKEFLAGS", "MAKELEVEL", "LIBDIR", "INCLUDEDIR", "DESTDIR"] {
         command.env_remove(name);
@@ -41,7 +41,7 @@ pub(crate) fn run(command: &mut Command) -> Output {
     }
 }
 
-/// Expects that a program has succeeded; returns its standard output.
+/// Asserts that a program has succeeded; returns its standard output.
 #[track_caller]
 pub(crate) fn ended(output: &Output) -> String {
     let [stdout, stderr] =

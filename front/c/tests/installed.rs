@@ -1,4 +1,4 @@
-//! C programs, built with what `make c-files` installs, in every way that it offers.
+//! C programs, built with the files that `make c-files` installs, in every way that they offer.
 
 use crate::common::{ROOT, built, ended, run, without_variables_of_make};
 use highwater_platform::testing::skip_or_fail;
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use std::sync::Once;
 use tempfile::TempDir;
 
-/// What a package is built for.
+/// The prefix that a package is built for.
 const PREFIX: &str = "/opt/highwater";
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
 /// C99 with the functions of POSIX.
@@ -23,7 +23,7 @@ enum Link {
     Shared,
 }
 
-/// Where all tests of this process find what one of them has installed.
+/// The directory into which one test of this process installs the library, for all of them.
 const DESTDIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/installed");
 
 /// Installs this build, as a packager does.
@@ -37,8 +37,9 @@ fn install() {
     forget_contents(&installed("lib/libhighwater.so"));
 }
 
-/// Takes a file out of the page cache, to be read when it is used. Where it was just written it
-/// lies in large folios, which the kernel maps whole: 0.7 MiB more of the library than users have.
+/// Takes a file out of the page cache, so that it is read when it is used. A file that was just
+/// written is cached in large folios, which the kernel maps whole: 0.7 MiB more of the library than
+/// users have.
 fn forget_contents(path: &Path) {
     let file = File::open(path).expect("a file");
     file.sync_all().expect("a file on disk");
@@ -150,8 +151,8 @@ fn bad_arguments_return_codes() {
     }
 }
 
-/// The peak of a budget of 8 MiB, beyond it: code, tables, keys and tags of the swap file, and what
-/// the C library has.
+/// The largest resident set beyond a budget of 8 MiB: code, tables, keys and tags of the swap file,
+/// and memory of the C library.
 const OVERHEAD_KIB: i64 = 8 << 10;
 
 #[test]
@@ -208,7 +209,8 @@ fn a_lost_page_is_an_error_or_the_end() {
     }
 }
 
-/// A program may have another library of the same names inside: zstd, Rust's.
+/// Other names are not exported, since a program may contain a library that has the same names:
+/// zstd, or Rust's standard library.
 #[test]
 fn the_libraries_export_the_functions_of_the_header() {
     let Some(_tree) = tree() else { return };

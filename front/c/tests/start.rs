@@ -27,7 +27,7 @@ fn the_program_of_the_first_page_runs() {
     let mut bash = Command::new("bash");
     bash.args(["-euo", "pipefail", "-c", &script(&page)]).current_dir(root);
     without_variables_of_make(&mut bash);
-    // What is installed is the build under test; cargo has nothing to do.
+    // The files that are installed are those of the build under test; cargo has nothing to do.
     bash.env("C_LIBRARIES", built()).env("CARGO", "true");
     let said = ended(&run(bash.env("HOME", home.path()).env("TMPDIR", home.path())));
     assert!(said.contains("sum 8796090925056; "), "{said}");

@@ -216,7 +216,7 @@ mod tests {
     use highwater_platform::testing::seeds;
     use highwater_units::{CpuId, Nanos};
 
-    /// The sample of one look, made up from the number of the look and random bits.
+    /// A sample made up from its number and random bits.
     fn drawn(number: u64, random: u64) -> Sample {
         Sample {
             end_seconds: number as f64 / 4.0,

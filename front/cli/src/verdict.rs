@@ -308,7 +308,7 @@ mod tests {
         excess: Bytes(0),
         scope: Some(Scope::Everything),
     };
-    /// Compresses four times, and is decompressed in 1 us.
+    /// Compresses to a quarter, and is decompressed in 1 us.
     const COMPRESSING: Sample =
         Sample { pages: 100, bytes: 100 << 10, nanos: 100_000, small: 100, filled: 0 };
     const INCOMPRESSIBLE: Sample =
@@ -370,7 +370,7 @@ mod tests {
     fn compressed_memory_is_named_before_the_only_device() {
         let secs = Duration::from_secs;
         let table = [
-            // 75 MiB hold the 300; 46 s of 100 become 4.6.
+            // 75 MiB hold the 300 MiB; 46 s of 100 become 4.6.
             (
                 Evidence { sample: COMPRESSING, slow: disk(), frames: None, ..SLOW },
                 "a thread waited 46 % of the time, mostly for reads from swap; --memory 188M \

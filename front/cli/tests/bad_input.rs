@@ -404,7 +404,7 @@ fn unwritable_report() {
     assert!(errors.contains("name a file"), "{errors}");
 }
 
-/// Before anything else is looked at, and nothing is created.
+/// The options are checked first: nothing else is looked at, and nothing is created.
 #[test]
 fn reports_and_metrics_that_there_are_not() {
     let dir = tempfile::tempdir().unwrap();

@@ -42,7 +42,7 @@ impl Waiting {
         })
     }
 
-    /// Its entry of `highwater ls --json`.
+    /// Its entry in `highwater ls --json`.
     fn listed(&self, ls: &mut Command) -> Option<Value> {
         let output = ls.args(["ls", "--json"]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -57,7 +57,7 @@ impl Waiting {
     }
 }
 
-/// Runs a command that must be refused with this in its one line.
+/// Runs a command that must be refused with one line that contains `part`.
 fn refused(command: &mut Command, part: &str) {
     let output = command.output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -121,8 +121,8 @@ fn sessions_of_other_users_are_not_listed() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(dir.path(), open).unwrap();
     let program = dir.path().join("highwater");
-    // By a process of its own: a child that another test forks meanwhile would have the copy open
-    // for writing, and it could not be executed.
+    // A separate process makes the copy: a child that another test forks meanwhile would have the
+    // copy open for writing, and it could not be executed.
     let copied = Command::new("cp").arg(binary()).arg(&program).status();
     assert!(copied.unwrap().success());
     let mut ls = Command::new(program);

@@ -1,5 +1,5 @@
 //! Signals to a run, and its end: by SIGTERM, by SIGKILL, with processes that keep running, on a
-//! terminal, and with a full standard error. Uses real shells and a preload library that does
+//! terminal, and with standard error full. Uses real shells and a preload library that does
 //! nothing.
 
 mod common;
@@ -112,7 +112,7 @@ fn sigterm_reaches_each_process_of_the_group_once() {
     assert_eq!(talk.end().status.code(), Some(4));
 }
 
-/// As from a supervisor, or for PID 1 of a container with STOPSIGNAL SIGINT.
+/// The signals come as from a supervisor, or for PID 1 of a container with STOPSIGNAL SIGINT.
 #[test]
 fn keyboard_signals_that_a_process_sends_reach_the_program_once() {
     let dir = tempfile::tempdir().unwrap();

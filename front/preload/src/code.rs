@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(ticks(&mut unmapping, 40 * MIB), Some(10), "a second after the last time");
     }
 
-    /// The tick at which it is due, if memory is short and so much stays resident.
+    /// The tick at which unmapping is due, if memory is short and this much stays resident.
     fn ticks(unmapping: &mut Unmapping, resident: i64) -> Option<u32> {
         (1..100).find(|_| unmapping.is_due(TICK, resident, 0))
     }

@@ -53,7 +53,7 @@ fn change(regions: &mut Regions, model: &mut [Option<Use>], range: Range, used_a
     }
 }
 
-/// Some regions stay changing, as with a thread that is slow.
+/// Some regions stay in the state of a change, as if a thread were slow.
 fn leave(regions: &mut Regions, model: &mut [Option<Use>], range: Range, random: &mut Prng) {
     for left in regions.leave(range) {
         let marks = &mut model[left.range.first.0 as usize..left.range.end.0 as usize];

@@ -6,7 +6,7 @@ use highwater_units::Prng;
 
 const PAGES: u64 = 60;
 
-/// What [`cut`] makes of a page in use.
+/// How [`cut`] classifies a page in use.
 fn holder_of(vpn: Vpn, used_as: Option<Use>) -> Holder {
     match used_as {
         None | Some(Use::Changing) => Holder::Unused,

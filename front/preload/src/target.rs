@@ -215,7 +215,7 @@ mod tests {
             ("/opt/ld-musl/ld-linux-x86-64.so.2", None),
             ("", None),
         ] {
-            // The dynamic linker's path in place of the dynamic section.
+            // The segment holds the dynamic linker's path instead of the dynamic section.
             let mut bytes = needing("");
             bytes[120..124].copy_from_slice(&libc::PT_INTERP.to_le_bytes());
             bytes[0x200..0x300].fill(0);

@@ -373,7 +373,8 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(100);
 
-    /// The ticks of the first `count` at which a process looks, if each look takes `took`.
+    /// The ticks, among the first `count`, at which a process measures, if each measurement takes
+    /// `took`.
     fn ticks(count: u64, took: Duration, signs: impl Fn(u64) -> Signs) -> Vec<u64> {
         let mut looks = Looks::from(FIRST);
         let looks_at = |tick: &u64| {
@@ -428,7 +429,7 @@ mod tests {
     fn looks_that_take_long_are_rare() {
         let shares = |_| Signs { unexplained: 0, shares: true };
         assert_eq!(ticks(5, Duration::from_micros(700), shares), [1, 2, 3, 4, 5]);
-        // 512 ms are rested after each.
+        // A pause of 512 ms follows each.
         assert_eq!(ticks(14, Duration::from_millis(4), shares), [1, 7, 13]);
     }
 }

@@ -6,8 +6,8 @@
 //!                                                            \- small ones: the C library's malloc
 //! ```
 //! Each array keeps the capsule of the handler that allocated its data, so an array may outlive the
-//! context in which it was made. Locking: `mappings`. While it is held, no lock is taken but the
-//! memory's own.
+//! context in which it was made. Locking: `mappings`. While it is held, the only locks taken are
+//! those of the memory.
 
 use crate::memory::Memory;
 use highwater::Mapping;
@@ -64,8 +64,8 @@ pub(crate) fn handler(py: Python<'_>, memory: &Bound<'_, Memory>) -> PyResult<Py
     }
 }
 
-/// Sets the handler of this context (`None`: NumPy's own); returns the one of before.
-/// `api` is NumPy's table of functions.
+/// Sets the handler of this context (`None`: NumPy's own); returns the previous handler. `api` is
+/// NumPy's table of functions.
 #[pyfunction]
 pub(crate) fn set_handler(
     py: Python<'_>,
@@ -94,9 +94,9 @@ pub(crate) fn set_handler(
 /// Frees the handler: its last array has been freed.
 ///
 /// # Safety
-/// `capsule` is one of [`handler`].
+/// `capsule` was made by [`handler`].
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
-    // SAFETY: the capsule of `handler`.
+    // SAFETY: the capsule was made by `handler`.
     unsafe {
         let handler = ffi::PyCapsule_GetPointer(capsule, NAME).cast::<Handler>();
         let handler = Box::from_raw(handler);
@@ -109,7 +109,7 @@ impl Allocator {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A mapping of zeros; null if it is refused, for which NumPy raises MemoryError.
+    /// A mapping of zeros; null if it is refused: NumPy then raises MemoryError.
     fn map(&self, len: usize) -> *mut c_void {
         let Ok(mut mapping) = self.memory.map(len) else { return ptr::null_mut() };
         let address = mapping.as_mut_ptr();

@@ -1,4 +1,4 @@
-//! A mapping as an array of bytes: NumPy arrays lie in the mapping, and keep it alive.
+//! A mapping as an array of bytes: NumPy arrays lie in the mapping and keep it alive.
 //!
 //! ```text
 //! Block -- Held   Memory: contents of its own      File: those of a file
@@ -64,7 +64,7 @@ impl Block {
         Ok(Block::of(Held::Memory(mapping), FileAccess::ReadWrite))
     }
 
-    /// A file of `nbytes` bytes or more, opened in one of NumPy's modes `r`, `r+`, `w+`.
+    /// A file of `nbytes` bytes or more, mapped in one of NumPy's modes `r`, `r+`, `w+`.
     pub(crate) fn of_file(
         py: Python<'_>,
         memory: &Memory,
@@ -119,15 +119,15 @@ impl Block {
         Ok(interface)
     }
 
-    /// Copies bytes in from an address of the caller's, `nbytes` of them.
+    /// Copies `nbytes` bytes from an address of the caller into the block.
     fn write(&self, py: Python<'_>, offset: usize, address: usize, nbytes: usize) -> PyResult<()> {
         let from = std::ptr::with_exposed_provenance(address);
-        // SAFETY: the package passes address and length of an array that it keeps alive.
+        // SAFETY: the package passes the address and the length of an array that it keeps alive.
         let bytes: &[u8] = unsafe { slice::from_raw_parts(from, nbytes) };
         self.checked(py, |held| held.write_at(offset, bytes))
     }
 
-    /// Copies bytes out.
+    /// Copies `nbytes` bytes out of the block.
     fn read<'py>(
         &self,
         py: Python<'py>,
@@ -149,7 +149,7 @@ impl Block {
         self.checked(py, Held::sync)
     }
 
-    /// Requests bytes that will be used soon.
+    /// Requests the pages of bytes that will be used soon.
     fn prefetch(&self, start: usize, end: usize) {
         self.held().mapping().prefetch(start..end);
     }

@@ -1,5 +1,5 @@
-//! Errors of the library as Python exceptions: classes with the same names in
-//! `front/python/python/highwater/_errors.py`.
+//! Errors of the library as Python exceptions: the classes in
+//! `front/python/python/highwater/_errors.py` have the same names.
 
 use highwater::Error;
 use pyo3::prelude::*;

@@ -1,6 +1,6 @@
 //! The extension module of the Python package `highwater`: memories, blocks of them, and NumPy's
-//! allocator on them. The public functions are in `python/highwater/__init__.py`; those for files
-//! use `python/highwater/_memmap.py`.
+//! allocator on them. The public functions are in `python/highwater/__init__.py`; the functions for
+//! files use `python/highwater/_memmap.py`.
 //!
 //! ```text
 //! Memory   (memory.rs)  settings, budget, counters

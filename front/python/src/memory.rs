@@ -13,7 +13,7 @@ pub(crate) struct Memory(pub(crate) highwater::Memory);
 
 #[pymethods]
 impl Memory {
-    /// Sizes and numbers are text, as on the command line; None is the default.
+    /// Sizes and numbers are text, as on the command line; None means the default.
     #[new]
     #[pyo3(signature = (memory=None, swap=Vec::new(), memory_max=None, kswapd=None, faults=None,
                         large_pages=None))]
@@ -42,13 +42,13 @@ impl Memory {
         py.detach(build).map(Memory).map_err(|error| raised(py, &error))
     }
 
-    /// Adds a mapping of so many bytes.
+    /// Adds a mapping of `nbytes` bytes.
     fn block(&self, py: Python<'_>, nbytes: usize) -> PyResult<Block> {
         Block::new(py, &self.0, nbytes)
     }
 
-    /// Maps a file: `mode` is r, r+ or w+. With r+ it gets `nbytes` bytes if it has fewer, with w+
-    /// it becomes as many zeros.
+    /// Maps a file: `mode` is r, r+ or w+. With r+ a file of fewer than `nbytes` bytes is made
+    /// `nbytes` long; with w+ the contents of the file become `nbytes` zeros.
     fn map_file(
         &self,
         py: Python<'_>,
@@ -64,12 +64,12 @@ impl Memory {
         self.0.budget().map_err(|error| raised(py, &error))
     }
 
-    /// Changes the budget; waits until pages have left memory.
+    /// Changes the budget; waits until the pages above it have been evicted.
     fn set_budget(&self, py: Python<'_>, size: String) -> PyResult<()> {
         py.detach(|| self.0.set_budget(size)).map_err(|error| raised(py, &error))
     }
 
-    /// Bytes that further mappings may have.
+    /// The number of bytes that further mappings may have.
     fn left(&self, py: Python<'_>) -> PyResult<u64> {
         self.0.left().map_err(|error| raised(py, &error))
     }
@@ -82,7 +82,7 @@ impl Memory {
         Ok(counters)
     }
 
-    /// Whether system calls may get pointers into arrays.
+    /// Whether system calls accept pointers into arrays.
     fn serves_system_calls(&self) -> bool {
         self.0.serves_system_calls()
     }

@@ -1,4 +1,4 @@
-"""Memories of 16 MiB, with faults served by handlers and by the thread that faults."""
+"""Memories of 16 MiB, with faults served by handlers or by the faulting thread."""
 
 import highwater
 import pytest

@@ -1,4 +1,5 @@
-"""Arrays in files: numpy.memmap's contents, within the budget, and in the file after a flush."""
+"""Arrays in files: the contents are those of numpy.memmap, stay within the budget, and are in the
+file after a flush."""
 
 import copy
 import multiprocessing

@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 
 def run(program):
-    """The end of a Python process, and the lines of highwater."""
+    """The exit status of a Python process, the lines that highwater wrote, and all output."""
     program = "import highwater, numpy as np, os, resource, signal\n" + textwrap.dedent(program)
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -5,11 +5,12 @@
 //!                                                  |- checkpoint: sync the file, empty the log
 //!                                                  '- open: the images of whole commits again
 //! ```
-//! The mapping may write a page to the file at any time, so a page changes there only after its
-//! image is durable in the log. After a crash the file has pages of before and after, whole or
-//! torn; the log has an image of each that has changed since the last checkpoint.
+//! The mapping may write a page to the file at any time, so a page of the mapping changes only
+//! after its image is durable in the log. After a crash the file has old and new pages, whole or
+//! torn; the log has an image of each page that has changed since the last checkpoint.
 //!
-//! `cargo run --release -p highwater --example btree -- --compare [DIR]`: larger, beside mmap.
+//! `cargo run --release -p highwater --example btree -- --compare [DIR]`: larger, compared with
+//! mmap.
 
 #[allow(clippy::duplicate_mod, reason = "the tests have several examples")]
 #[path = "beside/mod.rs"]
@@ -27,9 +28,9 @@ use std::path::Path;
 use std::sync::RwLock;
 
 const PAGE: usize = 4096;
-/// Entries of a node: 16 bytes each, behind as many of a header.
+/// Entries of a node: 16 bytes each, after a header of 16 bytes.
 const ENTRIES: usize = PAGE / 16 - 1;
-/// Nodes by which the file grows.
+/// The number of nodes by which the file grows.
 const STEP: usize = 1024;
 /// The log is emptied at this length.
 const LOG_MAX: u64 = 16 << 20;
@@ -38,7 +39,7 @@ const META: u32 = 0;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// A page: words 0 and 1 are a header, then keys with values, or with nodes.
+/// A page: words 0 and 1 are a header; then each key with its value, or with its child node.
 #[derive(Clone)]
 struct Node([u64; PAGE / 8]);
 
@@ -81,7 +82,7 @@ impl Node {
         }
     }
 
-    /// Entries with keys below, or up to, a key.
+    /// The number of entries at the start whose keys satisfy `is_before`.
     fn before(&self, is_before: impl Fn(u64) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -91,13 +92,14 @@ impl Node {
         low
     }
 
-    /// The child for a key: the last whose key is not above it.
+    /// The child for a key: the last child whose own key is not above that key.
     fn child(&self, key: u64) -> u32 {
         let index = self.before(|of| of <= key).max(1) - 1;
         self.entry(index).1 as u32
     }
 
-    /// Inserts an entry, or replaces its value. If there is no room, returns the upper half.
+    /// Inserts an entry, or replaces its value. If the node has no room for the entry, splits the
+    /// node and returns the upper half.
     fn insert(&mut self, key: u64, value: u64) -> Option<Node> {
         let mut entries = self.entries();
         let at = self.before(|of| of < key);
@@ -147,7 +149,7 @@ impl Store {
         }
     }
 
-    /// Makes room for a page. What mmap maps is large enough from the start.
+    /// Makes the file long enough for a page. A file mapped by mmap is long enough from the start.
     fn reach(&mut self, page: u32) -> Result<()> {
         let needed = (page as usize + 1) * PAGE;
         match self {
@@ -164,11 +166,11 @@ impl Store {
 pub(crate) enum Step {
     /// Half of a commit is in the log.
     Logging,
-    /// All of it is, and durable.
+    /// The whole commit is in the log, and durable.
     Logged,
     /// Half of the pages are in the mapping.
     Applying,
-    /// The file is written, and the log not emptied yet.
+    /// The file is written, but the log is not emptied yet.
     Checkpoint,
 }
 
@@ -176,7 +178,7 @@ pub(crate) enum Step {
 pub(crate) struct Tree {
     store: Store,
     log: File,
-    /// Nodes that are to be committed.
+    /// Nodes that the next commit writes.
     changed: BTreeMap<u32, Node>,
     at_step: Box<dyn FnMut(Step) + Send + Sync>,
 }
@@ -188,7 +190,7 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 impl Tree {
-    /// Opens a file with its log, or an empty file.
+    /// Opens the file with its log, or makes a new file.
     ///
     /// # Errors
     /// The file or its log cannot be read or written.
@@ -218,7 +220,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Calls `at_step` at each step of commits to come.
+    /// From now on, calls `at_step` at each step of a commit.
     #[allow(dead_code, reason = "tests of crashes call it")]
     pub(crate) fn on_steps(&mut self, at_step: impl FnMut(Step) + Send + Sync + 'static) {
         self.at_step = Box::new(at_step);
@@ -263,7 +265,8 @@ impl Tree {
         page
     }
 
-    /// Inserts a key, or changes its value, until the next [`Tree::commit`] in memory alone.
+    /// Inserts a key, or changes its value. The change is in memory alone until the next
+    /// [`Tree::commit`].
     pub(crate) fn insert(&mut self, key: u64, value: u64) {
         let root = self.node(META).0[0] as u32;
         let mut path = vec![root];
@@ -282,7 +285,7 @@ impl Tree {
             value = u64::from(self.add(upper));
             if path.is_empty() {
                 let mut above = Node::new(false);
-                // The leftmost child of each level is for all keys below the second one.
+                // The leftmost child of each level has all keys below that of the second child.
                 above.set_entries(&[(0, u64::from(page)), (key, value)]);
                 let above = self.add(above);
                 let mut meta = self.node(META);
@@ -347,7 +350,7 @@ impl Tree {
                 self.store.put(page, &image[8..])?;
             }
         }
-        // Behind them lies a commit that was cut off.
+        // Anything after the whole commits is a commit that was cut off.
         self.log.set_len(whole)?;
         self.log.seek(SeekFrom::Start(whole))?;
         Ok(())
@@ -376,7 +379,7 @@ fn fill(from: &mut impl Read, to: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-/// Keys in an order that looks random, each once.
+/// The key of an index. Each index has a different key, and the order of the keys looks random.
 pub(crate) fn key(index: u64) -> u64 {
     index.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -384,7 +387,7 @@ pub(crate) fn key(index: u64) -> u64 {
 /// Inserts the keys of some indices, and commits.
 ///
 /// # Errors
-/// As of [`Tree::commit`].
+/// Those of [`Tree::commit`].
 pub(crate) fn load(tree: &mut Tree, indices: Range<u64>) -> Result<()> {
     indices.for_each(|index| tree.insert(key(index), index));
     tree.commit()
@@ -394,10 +397,10 @@ pub(crate) fn load(tree: &mut Tree, indices: Range<u64>) -> Result<()> {
 const KEYS: u64 = 6_000_000;
 const LOOKUPS: u64 = 120_000;
 const MEMORY_MIB: u64 = 32;
-/// What the program takes beside, in MiB.
+/// The memory that the program takes besides, in MiB.
 const BESIDE_MIB: u64 = 32;
 
-/// Threads look random keys up, while one commits changes.
+/// Threads look up random keys, while another thread commits changes.
 fn work(run: &Run) -> Result<Done> {
     let memory = || beside::builder().memory(format!("{MEMORY_MIB}M")).swap("ram:4M").build();
     load_sorted(&memory()?, &run.dir)?;
@@ -441,7 +444,7 @@ fn work(run: &Run) -> Result<Done> {
     Ok(clock.done(digest))
 }
 
-/// Writes a file of the keys 0, 3, 6, ..., in order.
+/// Writes a file with the keys 0, 3, 6, ..., in order.
 fn load_sorted(memory: &Memory, dir: &Path) -> Result<()> {
     let mut tree = Tree::open(memory, dir)?;
     for index in 0..KEYS {
@@ -454,7 +457,7 @@ fn load_sorted(memory: &Memory, dir: &Path) -> Result<()> {
     tree.checkpoint()
 }
 
-/// Loads a tree of more than the memory, and checks it.
+/// Loads a tree that is larger than the memory, and checks it.
 ///
 /// # Errors
 /// Memory or the file is refused.

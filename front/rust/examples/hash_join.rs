@@ -1,6 +1,7 @@
-//! Joins two tables by a hash table that is larger than memory: orders by their customers.
+//! Joins orders with their customers by a hash table that is larger than memory.
 //!
-//! `cargo run --release -p highwater --example hash_join -- --compare [DIR]`: larger, beside mmap.
+//! `cargo run --release -p highwater --example hash_join -- --compare [DIR]`: larger, compared with
+//! mmap.
 
 #[allow(clippy::duplicate_mod, reason = "the tests have several examples")]
 #[path = "beside/mod.rs"]
@@ -11,10 +12,10 @@ use highwater::{Advice, PagedVec};
 use std::error::Error;
 use std::fs::File;
 
-/// The size of a join. Every third order has a customer of no table.
+/// The size of a join. The customer of every third order is in no table.
 #[derive(Clone, Copy)]
 struct Size {
-    /// Of the hash table, 16 bytes each; a power of two.
+    /// Slots of the hash table, 16 bytes each; a power of two.
     slots: usize,
     customers: u64,
     orders: u64,
@@ -22,21 +23,21 @@ struct Size {
     swap: Swap,
 }
 
-/// Where pages of the table go.
+/// The swap device for pages of the table.
 #[derive(Clone, Copy)]
 enum Swap {
     Zram,
-    /// To the directory of the run.
+    /// A file in the directory of the run.
     Disk,
 }
 
 /// A hash table of 16 MiB.
 const SMALL: Size =
     Size { slots: 1 << 20, customers: 40_000, orders: 30_000, memory_mib: 4, swap: Swap::Zram };
-/// One of 128 MiB.
+/// A hash table of 128 MiB.
 const LARGE: Size =
     Size { slots: 8 << 20, customers: 250_000, orders: 400_000, memory_mib: 32, swap: Swap::Disk };
-/// What the program takes beside the table's pages, in MiB.
+/// The memory that the program takes besides the table's pages, in MiB.
 const BESIDE_MIB: u64 = 16;
 
 const COUNTRIES: u64 = 200;
@@ -45,7 +46,7 @@ const COUNTRIES: u64 = 200;
 struct Table<'a>(&'a [[u64; 2]]);
 
 impl Table<'_> {
-    /// The slot of a customer, or the free one where it belongs.
+    /// The slot of a customer, or the free slot where the customer belongs.
     fn slot(&self, customer: u64) -> usize {
         // Fibonacci hashing: the upper bits of the product.
         let hash = customer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - self.0.len().ilog2());
@@ -65,8 +66,8 @@ fn customer(order: u64, size: Size) -> u64 {
     1 + order * 7919 % (size.customers * 3 / 2)
 }
 
-/// The orders of each country, and at the end those of strangers: threads look customers up in a
-/// table that one has made.
+/// The number of orders of each country, and at the end that of unknown customers. One thread fills
+/// the table; then all threads look up customers in it.
 fn join(table: &mut [[u64; 2]], size: Size, threads: u64) -> Vec<u64> {
     for customer in 1..=size.customers {
         let slot = Table(table).slot(customer);
@@ -90,7 +91,7 @@ fn join(table: &mut [[u64; 2]], size: Size, threads: u64) -> Vec<u64> {
     })
 }
 
-/// Joins by a table on swap, or in a mapped file.
+/// Joins by a hash table in paged memory, or in a file mapped by mmap.
 fn work(size: Size, run: &Run) -> Result<(Done, Vec<u64>), Box<dyn Error>> {
     let clock;
     let counts = match run.way {
@@ -124,7 +125,7 @@ fn work(size: Size, run: &Run) -> Result<(Done, Vec<u64>), Box<dyn Error>> {
 /// The bytes of a mapping as slots.
 fn slots_of(bytes: &mut [u8]) -> &mut [[u64; 2]] {
     let len = bytes.len() / 16;
-    // SAFETY: a mapping is aligned to pages, and all bits are numbers.
+    // SAFETY: a mapping is aligned to pages, and all bit patterns are valid numbers.
     unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) }
 }
 

@@ -1,14 +1,14 @@
-//! Sorts 32 MiB of random numbers in 8 MiB of memory. The pages beyond it go to a file without a
-//! name in $TMPDIR or /var/tmp.
+//! Sorts 32 MiB of random numbers in 8 MiB of memory. Pages beyond the 8 MiB are written to an
+//! unnamed file in $TMPDIR or /var/tmp.
 
 use highwater::{Error, Memory, PagedVec};
 
 const NUMBERS: usize = 4 << 20;
 
-/// Sorts, checks the result, and says what it took.
+/// Sorts, checks the result, and prints how many pages were read from swap and written to it.
 ///
 /// # Errors
-/// Memory is refused, or a page cannot be copied in.
+/// Memory is refused, or a page cannot be brought in.
 pub(crate) fn main() -> Result<(), Error> {
     let memory = Memory::builder().memory("8M").build()?;
     let mut numbers = PagedVec::with_capacity(&memory, NUMBERS)?;

@@ -1,7 +1,8 @@
-//! Traverses a graph four times the memory, breadth first. The graph is a file, which is mapped:
-//! for each vertex the place of its edges, then all edges.
+//! Traverses a graph of four times the memory, breadth first. The graph is a mapped file, which has
+//! the offset of the edges of each vertex, then all edges.
 //!
-//! `cargo run --release -p highwater --example traversal -- --compare [DIR]`: larger, beside mmap.
+//! `cargo run --release -p highwater --example traversal -- --compare [DIR]`: larger, compared with
+//! mmap.
 
 #[allow(clippy::duplicate_mod, reason = "the tests have several examples")]
 #[path = "beside/mod.rs"]
@@ -19,22 +20,22 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 #[derive(Clone, Copy)]
 struct Size {
     vertices: u32,
-    /// Edges of a vertex, at most; half of it on average.
+    /// The largest number of edges of a vertex; the average is half of it.
     degree: u32,
     memory_mib: u64,
 }
 
-/// 17 MiB of edges in 4 MiB.
+/// 17 MiB of edges in 4 MiB of memory.
 const SMALL: Size = Size { vertices: 12_000, degree: 750, memory_mib: 4 };
-/// 130 MiB of edges in 32 MiB.
+/// 130 MiB of edges in 32 MiB of memory.
 const LARGE: Size = Size { vertices: 500_000, degree: 136, memory_mib: 32 };
-/// What the program takes beside the graph's pages, in MiB.
+/// The memory that the program takes besides the graph's pages, in MiB.
 const BESIDE_MIB: u64 = 16;
 
 /// A vertex that was not reached.
 const FAR: u32 = u32::MAX;
 
-/// Knuth's MMIX generator, its upper bits.
+/// The upper bits of Knuth's MMIX generator.
 struct Random(u64);
 
 impl Random {
@@ -44,7 +45,7 @@ impl Random {
     }
 }
 
-/// Calls `act` with the edges of each vertex, which depend on nothing but the size.
+/// Calls `act` with the edges of each vertex. The edges depend only on the size.
 fn each_vertex(size: Size, mut act: impl FnMut(&[u32])) {
     let (mut random, mut edges) = (Random(7), Vec::new());
     for _ in 0..size.vertices {
@@ -79,8 +80,8 @@ fn edges(graph: &[u8], vertex: u32) -> impl Iterator<Item = u32> + '_ {
     bytes.chunks_exact(4).map(|edge| u32::from_le_bytes(edge.try_into().expect("4 bytes")))
 }
 
-/// The distance of each vertex from the first: one level after the other, each divided among
-/// threads.
+/// The distance of each vertex from the first vertex. Levels are expanded one after the other; the
+/// vertices of a level are divided among the threads.
 fn distances(graph: &[u8], vertices: u32, threads: usize) -> Vec<u32> {
     let distances: Vec<AtomicU32> = (0..vertices).map(|_| AtomicU32::new(FAR)).collect();
     distances[0].store(0, Relaxed);
@@ -142,7 +143,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     each_vertex(SMALL, |edges| graph.push(edges.to_vec()));
     let bytes: usize = graph.iter().map(|edges| edges.len() * 4).sum();
     assert!(bytes as u64 > (4 * SMALL.memory_mib) << 20, "{bytes}: four times the memory");
-    // Edges lead from one level to the same, to the next or to lower ones; each vertex of a level
+    // Edges lead to the same level, to the next level or to lower levels. Each vertex of a level
     // has an edge from the level before.
     assert_eq!(found[0], 0);
     let mut reached = vec![false; found.len()];

@@ -9,7 +9,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a call was refused. Contents of paged memory are as they were before the call.
+/// Why a call was refused. Contents of paged memory are as they were before the call, except
+/// that a call on several pages may have changed those before the page that failed.
 #[derive(Debug)]
 pub enum Error {
     /// A setting is refused; the text says what is wrong and what is right.

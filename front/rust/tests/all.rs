@@ -1,4 +1,4 @@
-//! The library with real page faults, served by handler threads and in the thread that faults.
+//! The library with real page faults, served by handler threads and by the faulting thread.
 
 #[allow(dead_code, reason = "an example: its `main` is called, without arguments")]
 #[path = "../examples/btree.rs"]

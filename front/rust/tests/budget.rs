@@ -1,4 +1,5 @@
-//! The budget changes while mappings are in use; what does not fit is refused when it is made.
+//! The budget changes while mappings are in use; a mapping that does not fit is refused when it is
+//! made.
 
 use crate::common::{PAGE, WAYS, builder, memory};
 use highwater::{Error, PagedVec};
@@ -58,8 +59,7 @@ fn a_budget_that_cannot_be_is_refused() {
     assert_eq!(memory.budget().expect("this process"), 8 << 20);
 }
 
-/// All that memory and swap can hold is in use, and every page is written and read; nothing more
-/// can be mapped.
+/// Mappings fill memory and swap, and every page is written and read; nothing more can be mapped.
 #[test]
 fn mappings_fill_memory_and_swap_and_no_more() {
     for swap in ["ram:24M", "dir:.:24M"] {

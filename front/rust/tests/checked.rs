@@ -1,4 +1,4 @@
-//! Guards, copies and streams: an error in place of a fault that cannot be served.
+//! Guards, copies and streams: they return an error where a fault could not be served.
 
 use crate::common::{PAGE, WAYS, memory};
 use highwater::{Error, FaultThreads, Memory};
@@ -28,7 +28,7 @@ fn half_of_the_budget_can_be_pinned() {
             Err(Error::Pinned { most: limit }) => assert_eq!(limit as usize, most),
             other => panic!("{:?}", other.err()),
         }
-        // Pinned pages stay while all others are used.
+        // Pinned pages stay in memory while all others are used.
         let sum: usize = mapping.chunks(PAGE).map(|page| usize::from(page[5])).sum();
         assert_eq!(sum, (0..(24 << 20) / PAGE).map(|page| usize::from(expected(page))).sum());
         for (page, guard) in guards.iter().enumerate() {
@@ -78,8 +78,8 @@ fn streams_copy_to_files_and_back() {
     }
 }
 
-/// A system call with a plain pointer works, or fails with EFAULT and changes nothing; as the
-/// memory says.
+/// A system call with a plain pointer works, or fails with EFAULT and changes nothing. The memory
+/// says which.
 #[test]
 fn system_calls_are_served_or_fail_loudly() {
     for way in WAYS {

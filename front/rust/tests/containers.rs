@@ -1,4 +1,4 @@
-//! Containers of the crate allocator-api2 on paged memory, and pages that tasks await.
+//! Containers of the crate allocator-api2 in paged memory, and pages that tasks await.
 
 use crate::common::{PAGE, WAYS, memory};
 use allocator_api2::alloc::{Allocator, Layout};
@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// A block, its layout, and the bytes that it is to have.
+/// A block, its layout, and the bytes that it should have.
 type Owned = (NonNull<u8>, Layout, Vec<u8>);
 
 fn layout(random: &mut Prng) -> Layout {
@@ -24,7 +24,7 @@ fn layout(random: &mut Prng) -> Layout {
 }
 
 fn bytes(block: NonNull<[u8]>) -> &'static mut [u8] {
-    // SAFETY: a block of the test's, which it uses in one place at a time.
+    // SAFETY: a block of the test, which uses it in one place at a time.
     unsafe { &mut *block.as_ptr() }
 }
 
@@ -141,7 +141,7 @@ fn pages_that_were_awaited_are_in_memory() {
     }
 }
 
-/// Fetches that are cancelled or forgotten neither keep a mapping nor outlive it.
+/// A fetch that is cancelled or forgotten neither keeps its mapping alive nor outlives it.
 #[test]
 fn mappings_end_while_their_pages_are_fetched() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -164,8 +164,8 @@ fn mappings_end_while_their_pages_are_fetched() {
             assert!(file.iter().all(|byte| *byte == round));
         }
         assert_eq!(memory.left().expect("ours"), left);
-        // A fetch behind its mapping's end would leave pages where none are. CPUs keep some frames,
-        // and transfers under way.
+        // A fetch that outlives its mapping would leave pages in memory that no mapping has. Up to
+        // 64 frames may be kept by CPUs and by transfers under way.
         let resident = || memory.statistics().expect("counters").get("nr_resident");
         let is_free = |_: &u32| {
             thread::sleep(Duration::from_millis(10));

@@ -53,7 +53,7 @@ fn threads_share_a_slice() {
     }
 }
 
-/// A vector that is moved to grow is not copied; pages that it gives up are free.
+/// A vector that moves in order to grow is not copied; pages that it gives up are free.
 #[test]
 fn a_vector_grows_beside_others() {
     let memory = memory(WAYS[0]);
@@ -136,7 +136,7 @@ fn random_calls_match_a_vector() {
                         paged.read_at(at, &mut found).expect("inside");
                         assert_eq!(found, model[at..at + count], "seed {seed}, step {step}");
                     }
-                    // Other pages displace its own.
+                    // The pages of `filler` displace those of `paged`.
                     _ => assert!(filler.iter().step_by(PAGE).all(|byte| *byte == 0)),
                 }
                 model.truncate(paged.len());

@@ -1,4 +1,5 @@
-//! The B-tree of the examples is that of its last commit after a process was killed anywhere.
+//! After a process was killed at any step, the B-tree of the examples has the contents of its last
+//! commit.
 
 use crate::btree::{Step, Tree, key, load};
 use crate::common::alone;
@@ -7,7 +8,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
-/// Keys of a commit; seven of them make a tree of twice the memory, so that pages are written at
+/// Keys of a commit. Seven commits make a tree of twice the memory, so that pages are written at
 /// any time.
 const PART: u64 = 45_000;
 /// The commit in which the process is killed.
@@ -31,7 +32,7 @@ fn check(tree: &Tree, commits: u64) {
     assert!((0..(commits + 1) * PART).step_by(997).all(is_found));
 }
 
-/// Kills itself in the last commit.
+/// The process kills itself in the last commit.
 fn killed(dir: &Path, at: Step) {
     let mut tree = open(dir);
     for number in 0..=LAST {
@@ -44,7 +45,8 @@ fn killed(dir: &Path, at: Step) {
             });
         }
         commit(&mut tree, number);
-        // The log cannot undo what the last commit does to the file.
+        // Empties the log, so that it has no older images that would undo what the last commit does
+        // to the file.
         if number + 1 == LAST || at == Step::Checkpoint {
             tree.checkpoint().expect("written");
         }
@@ -55,7 +57,7 @@ fn killed(dir: &Path, at: Step) {
 fn recovers(name: &str, at: Step, commits: u64) {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("crash-{at:?}"));
     let output = alone(name, || {
-        // Of an earlier run.
+        // The directory of an earlier run.
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a directory");
         killed(&dir, at);

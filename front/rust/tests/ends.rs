@@ -1,5 +1,5 @@
-//! Faults that cannot be served: an error where there is a call that can return one, else one line
-//! and the end of the process. Never a bare signal, never wrong contents.
+//! Faults that cannot be served: a call that can return an error returns one; otherwise the process
+//! writes one line and ends. There is never a signal without a line, and contents are never wrong.
 
 use crate::common::{PAGE, WAYS, alone, builder, lines, memory};
 use highwater::{Error, FaultThreads, Memory, PagedVec};
@@ -10,14 +10,15 @@ use std::os::unix::process::ExitStatusExt;
 /// Limits the length of the files of this process.
 pub(crate) fn limit_files(len: u64) {
     let limit = libc::rlimit { rlim_cur: len, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a limit of this process, and the signal that comes with it: writes fail instead.
+    // SAFETY: a limit of this process, and the signal of the limit, which is ignored: writes fail
+    // instead.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
     }
 }
 
-/// 48 MiB of numbers, in a memory whose swap file cannot grow any more once 8 MiB are in it.
+/// 48 MiB of numbers, in a memory whose swap file cannot grow beyond 8 MiB.
 fn failing(way: FaultThreads) -> (Memory, PagedVec<u64>) {
     let dir = tempfile::tempdir().expect("a directory");
     let swap = format!("dir:{}:64M", dir.path().display());
@@ -51,7 +52,7 @@ fn a_thread_that_faults_ends_the_process_with_a_line() {
     ends("ends::a_thread_that_faults_ends_the_process_with_a_line", WAYS[1]);
 }
 
-/// Checked calls fail, the contents stay, and so do those of mappings made before.
+/// Checked calls fail, and all contents stay, those of earlier mappings included.
 #[test]
 fn checked_calls_return_an_error() {
     let output = alone("ends::checked_calls_return_an_error", || {
@@ -65,9 +66,9 @@ fn checked_calls_return_an_error() {
             let (end, error) = failed.expect("nowhere to write");
             assert!(matches!(error, Error::OutOfMemory), "{error}");
             assert!(end * 8 >= 14 << 20, "memory and 8 MiB of swap are used: {end}");
-            // There are slots for as much, but the device accepts no pages.
+            // The device has enough free slots, but accepts no pages.
             assert!(matches!(memory.map(16 << 20), Err(Error::Full { .. })));
-            // A page that is to be read needs a frame.
+            // The pages that are read below need frames.
             let end = end - (256 << 10);
             words.truncate(end);
             words.shrink_to_fit().expect("less");
@@ -86,12 +87,12 @@ fn checked_calls_return_an_error() {
     assert!(output.status.success() && lines(&output).is_empty(), "{:?} {stderr}", output.status);
 }
 
-/// 32 MiB of numbers, of which those in swap are lost: the file is truncated.
+/// 32 MiB of numbers. The numbers in swap are lost: the swap file is truncated.
 fn losing(way: FaultThreads) -> (Memory, PagedVec<u64>) {
     damaged(way, |file| file.set_len(0).expect("truncated"))
 }
 
-/// 32 MiB of numbers, of which those in swap are changed: a byte of each page.
+/// 32 MiB of numbers. The pages in swap are changed: a few bytes of each page.
 fn changing(way: FaultThreads) -> (Memory, PagedVec<u64>) {
     damaged(way, |file| {
         let pages = (0..file.metadata().expect("the file").len()).step_by(PAGE);
@@ -99,14 +100,14 @@ fn changing(way: FaultThreads) -> (Memory, PagedVec<u64>) {
     })
 }
 
-/// 32 MiB of numbers, of which most are in a swap file that is damaged.
+/// 32 MiB of numbers, most of them in a swap file that is damaged.
 fn damaged(way: FaultThreads, damage: impl Fn(&File)) -> (Memory, PagedVec<u64>) {
     let dir = tempfile::tempdir().expect("a directory");
     let swap = format!("dir:{}:64M", dir.path().display());
     let memory = builder(way).swap(swap).build().expect("userfaultfd");
     let numbers: Vec<u64> = (0..4 << 20).collect();
     let words = PagedVec::from_slice(&memory, &numbers).expect("room");
-    // Afterwards all pages are in the file: none is written, and makes it longer again.
+    // Afterwards all pages are in the file, so no later write makes the truncated file longer.
     (0..2).for_each(|_| assert!(words.iter().copied().eq(0..4 << 20)));
     let open = std::fs::read_dir("/proc/self/fd").expect("/proc").filter_map(Result::ok);
     let is_in = |path: &std::path::PathBuf| {
@@ -117,7 +118,7 @@ fn damaged(way: FaultThreads, damage: impl Fn(&File)) -> (Memory, PagedVec<u64>)
     (memory, words)
 }
 
-/// A checked call fails, or returns what was stored.
+/// A checked call fails, or returns the numbers that were stored.
 #[test]
 fn checked_calls_return_no_lost_page() {
     let output = alone("ends::checked_calls_return_no_lost_page", || {
@@ -197,7 +198,7 @@ extern "C" fn touch(_: libc::c_int) {
 static TOUCHED: std::sync::atomic::AtomicPtr<u8> =
     std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
 
-/// A signal handler that interrupts a fault, and faults itself.
+/// A signal handler interrupts a fault, and faults itself.
 #[test]
 fn a_fault_within_a_fault_ends_the_process_with_a_line() {
     let output = alone("ends::a_fault_within_a_fault_ends_the_process_with_a_line", || {

@@ -1,4 +1,4 @@
-//! Mapped files: contents are those of a model in memory, and of plain reads after a sync.
+//! Mapped files: contents equal a model in memory, and plain reads of the file after a sync.
 
 use crate::common::{PAGE, WAYS, alone, lines, memory};
 use highwater::{Error, FaultThreads, FileAccess, FileMapping, Memory};
@@ -12,7 +12,7 @@ fn directory() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
 
-/// A file of other bytes in each page.
+/// A file with different bytes in each page.
 fn file(dir: &TempDir, name: &str, len: usize) -> std::path::PathBuf {
     let path = dir.path().join(name);
     let bytes: Vec<u8> = (0..len).map(|at| (at / PAGE * 7 + at % 251) as u8).collect();
@@ -146,15 +146,15 @@ fn a_file_for_reading_cannot_be_written() {
         mapping.resize(1).err(),
         // SAFETY: no other thread uses the page.
         unsafe { mapping.page_shared(0) }.err(),
-        // SAFETY: a byte of this thread's, which is not stored.
+        // SAFETY: a byte of this thread, which is not stored.
         unsafe { mapping.copy_in(0, [1].as_ptr(), 1) }.err(),
     ];
     assert!(refused.iter().all(|error| matches!(error, Some(Error::ReadOnly))), "{refused:?}");
     mapping.sync().expect("nothing to write");
 }
 
-/// Threads use one file by pointers, while another one opens and closes files at the addresses
-/// that it leaves, and all anonymous memory is used.
+/// Threads use one file by pointers, while another thread opens and closes files at the addresses
+/// that the first file leaves free, and all anonymous memory is used.
 #[test]
 fn threads_use_files_that_come_and_go() {
     for way in WAYS {
@@ -236,7 +236,8 @@ fn a_page_that_the_file_has_lost_is_an_error_of_a_checked_call() {
     assert!(matches!(mapping.read_at(3 << 20, &mut [0]), Err(Error::Read(_))));
 }
 
-/// A sync that fails keeps the changes for the next one; what is lost at the end is said.
+/// A sync that fails keeps the changes for the next sync; changes that are lost when the mapping is
+/// dropped are reported.
 #[test]
 fn changes_that_cannot_be_written_stay_or_are_reported() {
     let output = alone("files::changes_that_cannot_be_written_stay_or_are_reported", || {
@@ -263,7 +264,7 @@ fn changes_that_cannot_be_written_stay_or_are_reported() {
     assert!(lines.len() == 1 && lines[0].contains("a\" are lost"), "{lines:?}");
 }
 
-/// A child has none of a mapped file, and its end takes neither the lock nor the changes.
+/// A child has no access to a mapped file, and its end affects neither the lock nor the changes.
 #[test]
 fn a_forked_child_leaves_files_alone() {
     let output = alone("files::a_forked_child_leaves_files_alone", || {

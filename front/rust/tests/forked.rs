@@ -1,12 +1,14 @@
-//! A forked child has none of its parent's paged memory: calls return an error, plain pointers end
-//! it with a line, and dropping everything neither hangs nor disturbs the parent.
+//! A forked child has none of its parent's paged memory: calls return an error, an access by a
+//! plain pointer ends the child with a line, and dropping everything neither hangs nor disturbs the
+//! parent.
 
 use crate::common::{WAYS, alone, builder, lines, memory};
 use highwater::{Error, FaultThreads, PagedVec};
 
-/// Forks; returns how the child ended that called `act`.
+/// Forks a child that calls `act`; returns its wait status.
 pub(crate) fn child(act: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child calls async-signal-safe functions, and what this library does in one.
+    // SAFETY: the child calls async-signal-safe functions, and functions of this library that work
+    // in a forked child.
     match unsafe { libc::fork() } {
         0 => {
             let status = act();

@@ -1,4 +1,5 @@
-//! Memories come and go; a handler of SIGBUS that was there before is still called.
+//! Memories are opened and closed many times; a SIGBUS handler that was installed before is still
+//! called.
 
 use crate::common::{WAYS, alone, lines, memory};
 use highwater::PagedVec;
@@ -29,7 +30,7 @@ fn dropping_returns_threads_descriptors_and_addresses() {
         use_one();
         let seen = || (count("/proc/self/task"), count("/proc/self/fd"));
         let (before, kib) = (seen(), mapped_kib());
-        // More often than spaces can be served by SIGBUS at a time.
+        // More memories, one after the other, than SIGBUS can serve at the same time.
         (0..20).for_each(|_| use_one());
         assert_eq!(seen(), before, "threads and descriptors");
         assert!(mapped_kib() < kib + (8 << 10), "{} KiB, before {kib}", mapped_kib());
@@ -65,7 +66,7 @@ fn a_handler_that_was_there_before_gets_other_signals() {
         let words = PagedVec::from_slice(&memory, &vec![1u8; 20 << 20]).expect("room");
         assert!(words.iter().all(|word| *word == 1));
         let file = tempfile::tempfile().expect("a file");
-        // SAFETY: a mapping behind the end of a file, where a load raises SIGBUS.
+        // SAFETY: a mapping beyond the end of a file, where a load raises SIGBUS.
         unsafe {
             use std::os::fd::AsRawFd;
             let (protection, fd) = (libc::PROT_READ, file.as_raw_fd());

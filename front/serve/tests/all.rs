@@ -1,5 +1,5 @@
-//! All tests of a manager on real page faults, in one program: what they share of the manager is
-//! compiled once. A new file beside this one is named here.
+//! All tests of a manager on real page faults, in one program, so that the manager is compiled
+//! once. List every new test file here.
 
 mod common;
 

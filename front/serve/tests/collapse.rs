@@ -14,7 +14,7 @@ const BLOCK: u64 = LARGE_PAGES as u64;
 const BLOCKS: u64 = 3;
 const WORDS: [usize; 3] = [0, 300, 511];
 
-/// Memory of 8 blocks, and a space of 16, which is faulted in page by page.
+/// Memory of 8 blocks, and a space of 16 blocks, which is faulted in page by page.
 fn setup(mapping: Mapping) -> Setup {
     let (frames, pages) = (8 * BLOCK, 16 * BLOCK);
     Setup { frames, pages, region: 1, mapping, delivery: Delivery::Handler }
@@ -67,7 +67,7 @@ fn press(paged: &Paged) {
     panic!("large pages stay though nobody uses them");
 }
 
-/// With the kernel's huge pages set to `madvise` there are some, and a drop of some pages removes
+/// If the kernel's huge pages are set to `madvise`, some are used, and dropping some pages removes
 /// only those.
 fn check_translations(paged: &Paged) {
     let huge = || paged.manager.platform().huge_bytes(paged.space).expect("/proc").pages();

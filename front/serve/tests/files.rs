@@ -1,6 +1,5 @@
-//! Real files as spaces that a program uses by plain pointers: it reads what the files hold, its
-//! changes are in the files after a sync, and a page that cannot be served is an error of the
-//! access.
+//! Real files as spaces that a program uses by plain pointers: it reads the contents of the files,
+//! a sync writes its changes to the files, and a page that cannot be served makes the access fail.
 
 #[path = "../../../platforms/os/tests/common/contents.rs"]
 mod contents;
@@ -26,11 +25,11 @@ const MEMORY: Bytes = Bytes(1 << 20);
 const PAGES: usize = 6 * 256;
 const BOTH: [Mapping; 2] = [Mapping::Move, Mapping::Copy];
 
-/// Pages of the open files. Locked for writing while one is closed: a handler may still look at a
-/// fault of the file, which another handler has served.
+/// Pages of the open files. Locked for writing while a file is closed: a handler may still look at
+/// a fault of the file that another handler has served.
 type Open = Arc<RwLock<BTreeMap<SpaceId, u64>>>;
 
-/// Each space is one part. A page that cannot be served is recorded and protected.
+/// Each space is one range. A page that cannot be served is recorded and protected.
 struct Program {
     manager: Arc<Manager<Uffd>>,
     failures: Arc<Mutex<Vec<(Vpn, FaultError)>>>,
@@ -45,8 +44,8 @@ impl Owner for Program {
 
     fn keep(&self, space: SpaceId, vpn: Vpn, act: &mut dyn FnMut(Part)) -> bool {
         let open = self.open.read().expect("no panic");
-        // A file was closed since, and a shorter one may have its space: the thread that faulted
-        // has gone on.
+        // A file was closed since the fault, and a shorter file may have its space: the thread that
+        // faulted has gone on.
         if open.get(&space).is_some_and(|pages| vpn.0 < *pages) {
             self.find(space, vpn).map(act);
         }
@@ -189,7 +188,7 @@ fn changes_are_in_the_file_after_a_sync_and_its_length_stays() {
             }
         }
         if odd > 0 {
-            // Behind the end of the file: it is never written.
+            // Behind the end of the file: this byte is never written to it.
             world.set(pages * PAGE_SIZE - 1, 99);
         }
         assert_eq!(world.manager.sync(), Ok(()));

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 const BOTH: [Mapping; 2] = [Mapping::Move, Mapping::Copy];
 
-/// The contents stay, the frames are others, and the pages are mapped again at once.
+/// The contents stay, the frames change, and the pages are mapped again at once.
 #[test]
 fn a_mapped_page_is_mapped_again_in_its_new_frame() {
     for mapping in BOTH {
@@ -20,7 +20,7 @@ fn a_mapped_page_is_mapped_again_in_its_new_frame() {
         let paged = Paged::new(setup, memory());
         (0..8).for_each(|page| paged.store(page, 5, 100 + page));
         let space = || paged.manager.inspect().space(paged.space);
-        // Locked: the thread that served the fault may still hold the entry.
+        // Hold the entry to read it: the thread that served the fault may still hold it.
         let frame = |page| match space().hold(Vpn(page)).page() {
             Page::Resident(pfn) => pfn,
             other => panic!("page {page} was just used: {other:?}"),

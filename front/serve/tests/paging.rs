@@ -33,8 +33,8 @@ fn check(mapping: Mapping, delivery: Delivery, threads: usize) {
     paged.finish();
 }
 
-/// Two threads read four times the budget at random. A fault flushes other CPUs' TLBs less than 0.1
-/// times and makes less than 1.2 system calls for pages, however loaded the machine is.
+/// Two threads read four times the budget at random. However loaded the machine is, a fault flushes
+/// other CPUs' TLBs less than 0.1 times, and makes less than 1.2 system calls for pages.
 #[test]
 fn a_fault_flushes_rarely() {
     let paged = Paged::new(setup(8192, 32768, Mapping::Move, Delivery::InThread), memory_of(256));
@@ -64,8 +64,8 @@ fn a_fault_flushes_rarely() {
     paged.finish();
 }
 
-/// The partition of a quicksort: two scans move towards each other, load from pages and store to
-/// them. Windows are read, and made writable, in both directions.
+/// The partition of a quicksort: two scans move towards each other, and load from pages and store
+/// to them. Windows are read, and made writable, in both directions.
 #[test]
 fn scans_in_both_directions_are_served_in_windows() {
     let paged = Paged::new(setup(1024, 4096, Mapping::Move, Delivery::InThread), memory());
@@ -91,7 +91,7 @@ fn scans_in_both_directions_are_served_in_windows() {
 fn a_page_that_was_stored_to_is_read_in_for_a_store() {
     let paged = Paged::new(setup(2048, 16384, Mapping::Move, Delivery::InThread), memory_of(128));
     (0..paged.pages).for_each(|page| paged.store(page, 3, page));
-    // Far apart, so that there is hardly a stream.
+    // Pages far apart, so that there is hardly a stream.
     let pages: Vec<u64> = (0..paged.pages).map(|index| index * 6151 % paged.pages).collect();
     let mut minor = [0; 4];
     for minor in &mut minor {
@@ -158,8 +158,9 @@ fn many_threads_wait_for_a_file() {
     }
 }
 
-/// A program drops pages by calls that the manager does not see, while they are evicted: the copy
-/// of such a page ends where it has vanished. Without that, the evicting thread waited for itself.
+/// A program drops pages by calls that the manager does not see, while the pages are evicted: the
+/// copy of a page ends where the page has vanished. Regression: the evicting thread waited for
+/// itself.
 #[test]
 fn pages_vanish_while_they_are_evicted() {
     let paged = Paged::new(setup(256, 1024, Mapping::Move, Delivery::InThread), memory_of(64));

@@ -67,7 +67,7 @@ fn protected_pages_go_and_come_back() {
         [readable, hidden, code].into_iter().for_each(|range| fill(&paged, range));
         protect(&paged, readable, libc::PROT_READ);
         protect(&paged, hidden, libc::PROT_NONE);
-        // Swapped in first: pages that can be written and executed are never swapped out.
+        // Swap the pages in first: pages that are writable and executable are never swapped out.
         assert_filled(&paged, code);
         protect(&paged, code, ordinary | libc::PROT_EXEC);
         press(&paged);
@@ -195,8 +195,8 @@ fn drop_and_move(paged: &Paged, thread: u64) {
     }
 }
 
-/// Copies a range while threads store to it: each page of the copy is one that existed during the
-/// copy.
+/// Copies a range while threads store to it: each page of the copy has contents that the page had
+/// at some time during the copy.
 #[test]
 fn a_copy_holds_what_was_there() {
     const PAGES: u64 = 300;
@@ -248,8 +248,8 @@ fn compare_copy(paged: &Paged, copy: SpaceId, begun: &[AtomicU64], done: &[Atomi
     paged.manager.discard(copy, range(0, least.len() as u64));
 }
 
-/// Every page is in a slot or in memory, and while the fork lasts no page of a stretch comes or
-/// goes, although another thread wants memory.
+/// Every page is in a slot or in memory, and during the fork no page of a stretch moves between the
+/// two, although another thread needs memory.
 #[test]
 fn pages_that_a_fork_shares_stay_until_it_is_over() {
     const FILLED: u64 = 200;
@@ -269,7 +269,7 @@ fn pages_that_a_fork_shares_stay_until_it_is_over() {
             .runs()
             .iter()
             .flat_map(|run| (0..u64::from(run.pages)).map(|index| run.vpn.0 + index));
-        // A window of zeros may reach beyond.
+        // A window of zeros may extend beyond the range.
         let filled = |page: &u64| *page < FILLED;
         let mut all: Vec<u64> = slots.chain(resident.iter().copied()).filter(filled).collect();
         all.sort_unstable();

@@ -1,4 +1,4 @@
-//! A thread that served a fault in a signal handler goes on with its registers as they were.
+//! A thread that served a fault in a signal handler continues with its registers unchanged.
 
 use crate::common::{Paged, Setup, memory};
 use highwater_devices::{Arena, Device, Lenders, Reason};
@@ -28,7 +28,7 @@ fn on_missing_pages(paged: &Paged, mut act: impl FnMut(*mut u8)) {
     }
 }
 
-/// Registers but the vector registers, and the red zone.
+/// Registers without the vector registers, and the red zone.
 #[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct General {
@@ -41,7 +41,7 @@ struct General {
 
 /// CF, PF, AF, ZF, SF, DF, OF.
 const FLAGS: u64 = 0xcd5;
-/// With it, iretq fails.
+/// With this flag, iretq fails.
 const FLAG_NT: u64 = 1 << 14;
 /// All exceptions masked; rounding is to the nearest.
 const MXCSR: u64 = 0x1f80;
@@ -57,8 +57,8 @@ impl General {
     }
 }
 
-/// Loads all registers from `General` and fills the red zone, stores a byte to a page, and notes
-/// what is there then. Everything between is instructions that change no flags.
+/// Loads all registers from `General` and fills the red zone, stores a byte to a page, and records
+/// the registers and the red zone afterwards. No instruction in between changes flags.
 ///
 /// # Safety
 /// The page is one of a served space.
@@ -119,7 +119,7 @@ unsafe extern "C" fn store_with_general(page: *mut u8, put: &General, found: &mu
     )
 }
 
-/// The vector registers of AVX, or those of AVX-512 and its masks.
+/// The vector registers of AVX, or those of AVX-512 and its mask registers.
 #[repr(C, align(64))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Vectors {
@@ -232,7 +232,7 @@ fn vector_registers_survive_a_fault() {
     paged.finish();
 }
 
-/// A device of which every transfer makes a system call that fails.
+/// A device each of whose transfers makes a system call that fails.
 struct Fails(Box<dyn Device>);
 
 impl Fails {
@@ -350,7 +350,7 @@ fn an_alternate_stack_that_is_disarmed_survives_a_fault() {
         }
         assert_eq!((now.ss_sp, now.ss_flags, now.ss_size), (sp, SS_AUTODISARM, BYTES));
     });
-    // SAFETY: this thread's stack of before.
+    // SAFETY: this thread's previous stack.
     assert_eq!(unsafe { libc::sigaltstack(&raw const before, std::ptr::null_mut()) }, 0);
     paged.finish();
 }
@@ -359,7 +359,7 @@ fn an_alternate_stack_that_is_disarmed_survives_a_fault() {
 static TOUCHED: AtomicUsize = AtomicUsize::new(0);
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// A program's handler: uses paged memory, and makes the access that failed possible.
+/// A program's handler: uses paged memory, and makes the failed access possible.
 extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     let (access, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
@@ -374,8 +374,8 @@ extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
     }
 }
 
-/// The first manager of a process finds the handler that was installed before: so this one is in a
-/// process of its own.
+/// The first manager of a process finds the handler that was installed before, so this test runs in
+/// a process of its own.
 fn pass_on() {
     // SAFETY: zeros are a valid action; the handler has the form of SA_SIGINFO.
     unsafe {

@@ -7,7 +7,7 @@ const FLOOR: u64 = 1024;
 /// Rounds of a second.
 const SECOND: usize = 25;
 
-/// A process that touches pages of a set at random: it misses those that it has no memory for.
+/// A process that touches pages of a set at random, and misses those that it has no memory for.
 #[derive(Clone, Copy, Debug)]
 struct Model {
     /// Pages of its set.
@@ -35,7 +35,7 @@ impl Model {
     }
 }
 
-/// One round: everyone gets its target. Returns the pages that changed hands.
+/// One round: each process gets its target. Returns the pages that changed owners.
 fn round(limit: u64, processes: &mut [Model]) -> u64 {
     let claims: Vec<Claim> = processes.iter().map(Model::claim).collect();
     let targets = targets(limit, &claims, None);
@@ -63,7 +63,7 @@ fn one_that_grows_gets_the_memory_of_the_idle_within_a_second() {
     rounds(limit, &mut processes, SECOND);
     let most = limit - 7 * FLOOR;
     assert!(processes[0].granted > most * 95 / 100, "{} of {most}", processes[0].granted);
-    // The others wake, with what they had before as their sets.
+    // The others wake, each with the pages that it had before as its set.
     processes[1..].iter_mut().for_each(|process| process.rate = 100_000);
     rounds(limit, &mut processes, 2 * SECOND);
     for process in &processes[1..] {
@@ -97,8 +97,9 @@ fn two_hundred_unequal_processes_settle() {
         let mut processes: Vec<_> = (0..200).map(|_| drawn(&mut random)).collect();
         let moved = rounds(limit, &mut processes, 16 * SECOND);
         assert!(moved < limit / 50, "{moved} of {limit} still move in a round");
-        // Over a second, nobody has far more misses per page than one that could give. At one
-        // moment a process whose set nearly fits may: it gives and takes its last pages.
+        // Over a second, no process has far more misses per page than a process that could give
+        // pages. At a single moment, a process whose set nearly fits may: it gives and takes its
+        // last pages.
         let mut sums = vec![0.0; processes.len()];
         for _ in 0..SECOND {
             round(limit, &mut processes);
@@ -144,13 +145,13 @@ fn in_turn_memory_moves_from_the_last_to_the_first_that_is_short() {
         let claim = Claim { granted, floor: 1000, is_short, runs, ..Claim::default() };
         Claim { misses: 1000, ..claim }
     };
-    // In order: the third, which has what it needs, the first, the second.
+    // In order: the third process, which has the pages it needs, then the first, then the second.
     let mut claims = [of(5000, true, 100), of(5000, true, 100), of(5000, false, 100)];
     assert_eq!(targets(15_000, &claims, Some(2)), [6000, 4000, 5000]);
     // The second has nothing left to give.
     claims[1].granted = 1000;
     assert_eq!(targets(11_000, &claims, Some(2)), [5000, 1000, 5000]);
-    // One that sleeps gives, too; what nobody has goes first.
+    // A sleeping process gives, too; free memory goes first.
     claims[2].runs = 0;
     assert_eq!(targets(11_000, &claims, Some(2)), [6000, 1000, 4000]);
     assert_eq!(targets(12_000, &claims, Some(2)), [6250, 1000, 4750]);

@@ -163,7 +163,7 @@ mod tests {
     /// The largest folio of the page cache: an access to any of its bytes may map all of it.
     const FOLIO_MAX: usize = 2 << 20;
 
-    /// So many whole pages that those in the middle share no folio with other constants.
+    /// Enough whole pages that those in the middle share no folio with other constants.
     #[repr(align(4096))]
     struct Constants([u8; 2 * FOLIO_MAX + 2 * PAGE_SIZE]);
 
@@ -182,7 +182,7 @@ mod tests {
         let [first, second] = MIDDLE.map(|at| (&raw const CONSTANTS.0[at]).addr());
         let read = || MIDDLE.map(|at| black_box(&CONSTANTS).0[at]);
         assert_eq!(read(), [7, 7]);
-        // As a debugger writes: the page becomes one of the process's own.
+        // Writes as a debugger does: the page becomes the process's own copy.
         let memory = File::options().write(true).open("/proc/self/mem").unwrap();
         memory.write_all_at(&[9], second as u64).unwrap();
         assert!(Code::own().unmap() >= Bytes::of_pages(1));

@@ -37,7 +37,7 @@ fn words_are_requests_or_nothing() {
     }
 }
 
-/// Pages are held for one at a time, and as long as it wants.
+/// Pages are held for one process at a time, as long as that process wants them.
 #[test]
 fn a_process_holds_pages_for_others() {
     const ROUNDS: u64 = 300;

@@ -1,4 +1,4 @@
-//! Processes that borrow, end and are killed; each is a file with a lock.
+//! Processes that borrow pages, end and are killed; each is a file with a lock.
 
 use super::*;
 use crate::budget::{BUDGET_FILE, Compacted, MARGIN, Reaped, Words};
@@ -24,7 +24,7 @@ impl Run {
         Run { dir, budget }
     }
 
-    /// A process that uses what it may always have.
+    /// A process that uses the pages that it may always have.
     fn join(&self, pid: u32) -> (StatsFile, Share) {
         let (file, share) = self.start(pid);
         assert_eq!((share.borrow(FLOOR - START), share.granted()), (FLOOR - START, FLOOR));
@@ -49,7 +49,7 @@ fn processes_borrow_up_to_the_limit() {
     assert_eq!(run.budget.granted(), LIMIT);
     one.give_back(1000);
     assert_eq!(other.borrow(500), 0, "it was told to wait for its next aim");
-    // A quarter of what it has, of the 1000 that are free.
+    // A quarter of its pages, out of the 1000 that are free.
     assert_eq!((other.granted(), other.aim(0, 100)), (3976, Aim::Pages(3976 + 994)));
     assert_eq!((other.borrow(600), other.borrow(600)), (600, 394));
     one.leave();
@@ -64,7 +64,7 @@ fn a_tier_gets_half_and_gives_all_processes_have_too_many() {
     let left = run.budget.pages_left();
     assert!(left > 0);
     assert_eq!(one.tiers_most(500), Some((FLOOR + 500 + left) / 2));
-    // Memory that cannot be paged: as much as there is, but for the least of one process.
+    // Memory that cannot be paged: all memory, except the floor of one process.
     let unpaged = LIMIT - LIMIT / MARGIN - FLOOR;
     other.set_besides(Besides { unpaged, ..Besides::default() });
     assert_eq!(run.budget.granted() - run.budget.room(), FLOOR);
@@ -86,7 +86,7 @@ fn a_process_gets_its_least_pages_when_it_uses_them() {
     assert_eq!((poor.borrow(300), poor.borrow(1000)), (300, FLOOR - START - 300));
     assert_ne!(poor.changes(), seen, "nobody gives");
     assert_eq!(rich.aim(0, 0), Aim::Pages(LIMIT - FLOOR));
-    // It keeps what it uses of them.
+    // It keeps those pages that it uses.
     rich.give_back(FLOOR);
     for (spare, kept) in [(0, FLOOR), (700, FLOOR - 700), (1000, START)] {
         poor.aim(spare, 0);
@@ -116,9 +116,9 @@ fn a_killed_process_gives_back_what_it_had() {
     assert_eq!(images, [Image { pid: 1, number: 1 }]);
 }
 
-/// A helper took 0.3 s to give pages on a server back, after its statistics were final and taken:
-/// meanwhile its threads gave back memory of the process that had its entry next, down to less than
-/// nothing, and at last it cleared the entry.
+/// Regression: after its statistics were final and read, a helper took 0.3 s to free its pages on a
+/// server. Meanwhile the next process got its entry; the helper's threads gave back memory of this
+/// process, down to less than nothing, and finally the helper cleared the entry.
 #[test]
 fn a_process_that_counts_as_ended_changes_nothing_of_the_next_one() {
     let run = Run::new(LIMIT);
@@ -248,13 +248,13 @@ fn pages_that_two_processes_map_count_once() {
     let file = StatsFile::create(run.dir.path(), 2, Name::default()).unwrap();
     let forked = Forked { pages: 8000, parent: Some(parent.index()) };
     let child = Budget::open(run.dir.path()).unwrap().join(file.image(), forked).unwrap();
-    // Only what it begins with exceeds the limit.
+    // Only the pages that it begins with exceed the limit.
     assert_eq!(child.granted(), 8000 + 8000 / MARKS_SHARE);
     let (Aim::Pages(of_parent), Aim::Pages(of_child)) = (parent.aim(0, 0), child.aim(0, 0)) else {
         panic!("nobody gives anything")
     };
     assert_eq!(of_parent + of_child, LIMIT + 8000);
-    // It writes to half of them: each of the two has 4000 in common with the other.
+    // It writes to half of the pages: each of the two processes still shares 4000 with the other.
     child.set_besides(Besides { shared: 2000, ..Besides::default() });
     assert_eq!(parent.take_lent(), 4000);
     parent.set_besides(Besides { shared: 2000, ..Besides::default() });
@@ -266,7 +266,7 @@ fn pages_that_two_processes_map_count_once() {
     assert_eq!((parent.aim(0, 0), run.budget.granted()), (Aim::Keep, LIMIT));
 }
 
-/// A process with 8000 pages, all of them a child's, too.
+/// A process with 8000 pages, all of which it shares with a child.
 fn forked(run: &Run) -> [(StatsFile, Share); 2] {
     let parent = run.join(1);
     assert_eq!(parent.1.borrow(8000 - FLOOR), 8000 - FLOOR);
@@ -330,16 +330,16 @@ fn frames_of_shared_pages_that_leave_are_given_up() {
     let run = Run::new(LIMIT);
     let [_, (_, child)] = forked(&run);
     let before = (child.granted(), run.budget.room());
-    // There is memory for 1000.
+    // There is memory for 1000 pages.
     assert_eq!((child.owed(0, 900), run.budget.room()), (0, before.1 - 900));
     assert_eq!((child.owed(0, 1100), run.budget.room()), (100, before.1 - 1000));
     child.pay(60);
     assert_eq!((child.granted(), run.budget.room()), (before.0 - 60, before.1 - 1060));
-    // More can part than its half, but no more than all.
+    // More pages than its half can part (be copied on write), but no more than all.
     assert_eq!((child.owed(0, 1100), child.owed(0, 9000)), (40, 8000 - 1060));
     child.pay(8000 - 1060);
     assert_eq!((run.budget.room(), child.owed(0, 9000)), (before.1 - 8000, 0));
-    // As many are shared as before: others had left.
+    // As many are shared as before: other pages had been evicted.
     let besides = Besides { shared: 4000, common: 4000, parted: 9000, ..Besides::default() };
     child.set_besides(besides);
     assert_eq!((run.budget.room(), child.owed(0, 9010)), (before.1, 10));
@@ -354,7 +354,7 @@ fn what_one_finds_to_share_the_others_have_counted() {
         share.set_besides(Besides { shared, common: 4000, ..Besides::default() });
     };
     publish(&parent, 4000);
-    // The child has parted 3000 pages: 2500 of each count for the other.
+    // The child has copied 3000 pages on write ("parted"): 2500 pages of each count for the other.
     publish(&child, 1000);
     assert!(parent.has_kin() && child.has_kin());
     child.exchange(1500);
@@ -397,7 +397,7 @@ fn a_budget_of_another_build_is_refused() {
     }
 }
 
-/// What is left of [`LIMIT`] for one process, with so many pages that cannot be paged.
+/// The rest of [`LIMIT`] for one process, with this number of pages that cannot be paged.
 fn left(unpaged: u64) -> u64 {
     LIMIT - LIMIT / MARGIN - unpaged
 }

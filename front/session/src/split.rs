@@ -177,7 +177,7 @@ mod tests {
         vec![(0, distance, 0), (distance, 1, reads)]
     }
 
-    /// Random reads among `pages` pages behind the resident ones: any may be next.
+    /// Random reads among `pages` pages beyond the resident ones: any of them may be next.
     fn random(pages: u64, reads: u64) -> Distances {
         let width = pages / 16;
         let returned = |to: u64| 1.0 - (-((to * width) as f64) / pages as f64).exp();
@@ -185,7 +185,7 @@ mod tests {
         (0..96).map(|of| (of * width, width, count(of))).collect()
     }
 
-    /// The limit after so many windows.
+    /// The limit after this number of windows.
     fn after(split: Split, windows: u64, window: &Window) -> (u64, Split) {
         let mut split = split;
         (0..windows).for_each(|_| split.see(window, HALF));
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_cycle_that_fits_in_all_memory_gets_it() {
-        // 14,000 pages in turn, 8000 frames: each is missed after 6000 others.
+        // 14,000 pages in turn, 8000 frames: each page is missed after 6000 others.
         let cycle = window(HALF, at(6000, 8192));
         let (most, _) = after(Split::default(), 100, &cycle);
         assert!(HALF - most >= 6000, "{most}");
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_fast_level_whose_pages_are_not_read_shrinks() {
-        // Pages that are needed again soon, and a stream of others that are not.
+        // Pages that are needed again soon, and a stream of pages that are not.
         let mut stream = window(HALF, random(2000, 8192));
         stream.evicted = 3 * stream.read;
         let (most, split) = after(Split::default(), 100, &stream);

@@ -1,4 +1,4 @@
-//! Processes on a simulated machine share the memory of a run. Each is a whole manager; budget,
+//! Processes on a simulated machine share the memory of a run. Each has a complete manager; budget,
 //! targets, balloon and misses are those of a running program, only faults and time are simulated.
 //!
 //! Twelve processes, or HIGHWATER_TEST_PROCESSES.
@@ -21,12 +21,12 @@ const PART: u64 = 2 * FLOOR;
 /// Frames of all but the first process.
 const FRAMES: u64 = 4 * PART;
 const MS: u64 = 1_000_000;
-/// Those of front/preload/src/balance.rs.
+/// As in front/preload/src/balance.rs.
 const TICK: u64 = 40;
 const CALM: u64 = 1000;
 const PAUSE: u64 = 2;
 const REAP_TICKS: u32 = 8;
-/// No phase takes longer.
+/// Milliseconds that no phase exceeds.
 const PATIENCE: u64 = 20_000;
 
 thread_local! {
@@ -50,7 +50,7 @@ struct Process {
     share: Arc<Share>,
     /// Its lock shows that the process lives.
     file: RefCell<Option<StatsFile>>,
-    /// It touches so many pages of its set in a millisecond, at random.
+    /// The process touches `rate` random pages of this set per millisecond.
     set: Cell<u64>,
     rate: Cell<u64>,
     touched: Cell<u64>,
@@ -145,7 +145,7 @@ impl Process {
         self.rate.set(rate);
     }
 
-    /// As if killed: it gives nothing back.
+    /// Ends as if killed: the process gives nothing back.
     fn kill(&self) {
         self.ends.set(true);
         drop(self.file.take());
@@ -157,7 +157,7 @@ struct Run<'a> {
     vm: &'a Vm,
     budget: &'a Budget,
     processes: &'a [Process],
-    /// Pages granted above the limit, at most.
+    /// The most pages granted above the limit.
     excess: Cell<u64>,
 }
 
@@ -166,7 +166,7 @@ impl Run<'_> {
         self.processes.iter().map(|process| process.share.granted()).collect()
     }
 
-    /// Looks at everyone after 10 ms.
+    /// Checks all processes after 10 ms.
     fn observe(&self) {
         self.vm.sleep(Nanos(10 * MS));
         for process in self.processes {
@@ -175,7 +175,7 @@ impl Run<'_> {
         }
         let excess = self.budget.granted().saturating_sub(self.budget.limit());
         self.excess.set(self.excess.get().max(excess));
-        // More only where many at once take what they may always have.
+        // More only if many processes at once take the memory that each may always have.
         assert!(excess <= self.budget.limit() / 32, "{excess} pages above the limit");
     }
 
@@ -192,7 +192,7 @@ impl Run<'_> {
         took
     }
 
-    /// The pages that change hands in a second, in percent of the limit.
+    /// The pages that change owners in a second, in percent of the limit.
     fn moved(&self) -> u64 {
         let mut before = self.granted();
         let mut moved = 0;
@@ -207,8 +207,8 @@ impl Run<'_> {
         percent
     }
 
-    /// A page is worth about as much to everyone: nobody has far more misses for each page than one
-    /// that could give. Twice as many are left alone.
+    /// A page is worth about as much to each process: none has far more misses per page than a
+    /// process that could give pages. A factor of two is left alone.
     fn expect_fair(&self) {
         let claims: Vec<_> = self.budget.members().iter().map(|member| member.claim).collect();
         let weight = |claim: &Claim| claim.misses * 1000 / claim.granted;
@@ -222,7 +222,7 @@ impl Run<'_> {
     fn direct(&self) {
         let (first, others) = self.processes.split_first().expect("processes");
         let (limit, count) = (self.budget.limit(), others.len() as u64);
-        // All alike, with three times what there is.
+        // All processes alike, each with a set of three times its part.
         self.processes.iter().for_each(|process| process.uses(3 * PART, 8));
         let are_equal = |granted: &[u64]| {
             let (least, most) = (granted.iter().min(), granted.iter().max());
@@ -232,7 +232,7 @@ impl Run<'_> {
         self.until("equals have equal parts", are_equal);
         assert!(self.moved() < 100, "memory goes to and fro");
         assert!(are_equal(&self.granted()), "{:?}", self.granted());
-        // One grows, the others idle.
+        // One process grows, the others idle.
         others.iter().for_each(|process| process.rate.set(0));
         first.uses(limit, 512);
         let rest = limit - count * FLOOR;
@@ -240,7 +240,7 @@ impl Run<'_> {
             granted[0] > rest * 9 / 10
         });
         assert!(grown < 5000, "{grown} ms");
-        // The others wake; it goes on, no longer so much faster than they.
+        // The others wake; the first goes on, no longer so much faster than they are.
         first.rate.set(64);
         let before: Vec<u64> = others.iter().map(|process| process.touched.get()).collect();
         others.iter().for_each(|process| process.uses(3 * PART, 8));
@@ -252,7 +252,7 @@ impl Run<'_> {
         assert!(progress.min() > Some(woken), "a process starves");
         assert!(self.moved() < 100, "memory goes to and fro");
         self.expect_fair();
-        // Every third is killed.
+        // Every third process is killed.
         let dead = || self.processes.iter().skip(1).step_by(3);
         dead().for_each(Process::kill);
         self.until("nothing is left of the killed", |_| {
@@ -264,7 +264,7 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// Processes that have half of what they need each, and can have all of it one after the other.
+    /// Each process has half of the memory it needs, and can have all of it in its turn.
     fn take_turns(&self) {
         let (set, rate) = (2 * PART, 256);
         self.processes.iter().for_each(|process| process.uses(set, rate));
@@ -276,13 +276,13 @@ impl Run<'_> {
             satisfied.iter_mut().zip(granted).for_each(|(it, pages)| *it |= *pages >= set);
             satisfied.iter().all(|it| *it)
         });
-        // With equal parts each second access would be a miss.
+        // With equal parts, every second access would be a miss.
         let round = 1 + rate * u64::from(device().read_latency as u32) / MS / 2;
         let equal = self.processes.len() as u64 * rate / round;
         let rate = (touched() - before) / (now(self.vm) - began);
         println!("  {rate} accesses in a millisecond; with equal parts {equal}");
         assert!(rate > equal * 3 / 2);
-        // With smaller sets, nobody is short any more.
+        // With smaller sets, no process is short of memory any more.
         let set = PART / 2;
         self.processes.iter().for_each(|process| process.uses(set, 8));
         self.until("all have their smaller sets", |granted| {
@@ -291,7 +291,7 @@ impl Run<'_> {
     }
 }
 
-/// Everything that happens on the machine: what a run is to do, by `count` processes.
+/// Everything that happens on the machine: all that a run does, with `count` processes.
 fn run(vm: &Vm, count: u64, direct: fn(&Run<'_>)) {
     let dir = tempfile::tempdir().expect("a directory");
     let limit = count * PART;

@@ -40,7 +40,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use walk::Walk;
 
-/// Measure Highwater with workloads that check all they read
+/// Measure Highwater with workloads that check all data they read
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
@@ -51,24 +51,24 @@ pub(crate) struct BenchArgs {
 enum Workload {
     /// Threads that read and write random words of a set larger than memory
     Pmbench(Pmbench),
-    /// What a page fault costs beside the kernel's swap, by pattern and number of threads
+    /// The cost of a page fault, compared with the kernel's swap, by pattern and number of threads
     Faults(Faults),
-    /// Tasks that write memory once, or read back what was swapped out
+    /// Tasks that write memory once or at random, or read swapped-out pages back
     Usemem(Usemem),
     /// Tasks that read a file from end to end in blocks of 4 MiB, as dd does (os)
     Streams(Streams),
-    /// Blocks of 2 MiB out of an arena in use, with compaction and without (os)
+    /// Allocation of 2 MiB blocks from an arena in use, without and with compaction (os)
     Highalloc(Highalloc),
-    /// Objects of malloc, under glibc, jemalloc, mimalloc and Highwater
+    /// malloc and free under glibc, jemalloc, mimalloc and Highwater
     Malloc(Malloc),
-    /// Call malloc and free, and print how long that took
+    /// Call malloc and free, and print the time taken
     #[command(hide = true)]
     MallocLoad(LoadArgs),
-    /// Words at random of pages of 2 MiB, in huge pages and in small ones (os)
+    /// Random reads of words in 2 MiB pages, mapped by huge and by small pages (os)
     Walk(Walk),
-    /// Pages written to a swap file and read back, encrypted and not
+    /// CPU time of writing pages to a swap file and reading them back, encrypted and unencrypted
     Seal(Seal),
-    /// Hold the set-up of a peer until standard input closes
+    /// Keep a peer's cgroup and swap device until standard input closes
     #[command(hide = true)]
     Keep(Keep),
 }

@@ -15,24 +15,25 @@ use highwater_lab::simulate::RunError;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Derive the calibrated costs of a simulated machine from published values of bases
+/// Derive the calibrated costs of a simulated machine from published base values
 ///
-/// The machine's file says in [[calibrated]] which costs these are, where they are searched, and
-/// which base values fix them. Published values of improved versions are not used. Costs that the
-/// base does not fix get the range that it allows, and changes an interval.
+/// The machine's file lists these costs in [[calibrated]], each with the range to search and the
+/// base values that determine it. Published values of improved versions are not used. If the base
+/// values do not determine a cost, the result is the range that they allow, and each predicted
+/// change is an interval.
 #[derive(Debug, Args)]
 pub(crate) struct Calibrate {
-    /// Its name
+    /// The machine's name
     #[arg(value_parser = machine)]
     machine: &'static str,
-    /// Divisor of memory and devices in the fine search; the coarse one has a quarter
-    /// [default: as the experiments]
+    /// Divide memory and devices by N in the fine search, and by up to 4 times N in the coarse one
+    /// [default: the experiments' divisor]
     #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
     scale: Option<u64>,
-    /// Rounds of the coarse search, and of the fine one
+    /// Number of rounds in the coarse and in the fine search
     #[arg(long, value_name = "COARSE,FINE", value_parser = rounds, default_value = "6,2")]
     rounds: [usize; 2],
-    /// Divide warm-up and measured time of the experiments by this
+    /// Divide the experiments' warm-up time and measured time by this
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=100),
         default_value_t = 1)]
     shorter: u16,

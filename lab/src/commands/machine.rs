@@ -25,7 +25,7 @@ use tempfile::NamedTempFile;
 /// The seconds that costs may take: with a directory, the whole takes less than 30.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=10.0;
 
-/// Describe this computer as a machine that can be simulated
+/// Write a machine file that describes this computer, for 'simulate'
 #[derive(Debug, Args)]
 pub(crate) struct MachineArgs {
     #[command(subcommand)]
@@ -37,27 +37,28 @@ enum Command {
     New(New),
 }
 
-/// Write a machine file for this computer, with costs that are measured here
+/// Write a machine file for this computer, with costs measured on it
 ///
-/// CPUs, nodes and memory are read from the system. Costs are medians of short loops: atomic words,
-/// locks, cache lines between CPUs, pages zeroed, copied, mapped and unmapped, TLB flushes, context
-/// switches, wake-ups, and the directory of --swap. Values that cannot be measured here are copied
-/// from another machine. A comment at each value says which. Run it on an idle computer.
+/// CPUs, nodes and memory are read from the system. Costs are medians of short loops: atomic
+/// operations, locks, cache-line transfers between CPUs, zeroing, copying, mapping and unmapping of
+/// pages, TLB flushes, context switches, wake-ups, and transfers to the directory of --swap. Values
+/// that cannot be measured on this computer are copied from the machine that --like names. A
+/// comment beside each value gives its source. Run the command on an idle computer.
 #[derive(Debug, Args)]
 struct New {
-    /// Its name, for NAME.toml in this directory; or a file [default: the computer's name]
+    /// The machine's name (writes NAME.toml here), or a file [default: the computer's name]
     #[arg(value_name = "NAME|FILE.toml")]
     machine: Option<String>,
-    /// A directory for its swap, which is measured [default: a RAM disk]
+    /// A directory to measure as the machine's swap device [default: a RAM disk]
     #[arg(long, value_name = "dir:PATH[:SIZE]", value_parser = swap)]
     swap: Option<Swap>,
-    /// The machine whose costs are taken where none are measured
+    /// The machine from which costs that are not measured are copied
     #[arg(long, value_name = "MACHINE", value_parser = machine, default_value = "desktop-2012-kvm")]
     like: &'static str,
-    /// Time to measure costs; a directory takes as long
+    /// Time for measuring costs; the directory of --swap takes as long again
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
     time: Duration,
-    /// Replace a file that exists
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
 }

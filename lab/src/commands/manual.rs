@@ -8,7 +8,7 @@ use std::process::ExitCode;
 /// Write man pages
 #[derive(Debug, Args)]
 pub(crate) struct Manual {
-    /// The directory share of the installation, such as /usr/local/share
+    /// The installation's share directory, such as /usr/local/share
     #[arg(value_name = "DIR")]
     share: PathBuf,
 }

@@ -12,17 +12,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Write tables of results into a page of documentation, between its markers, and pictures into a
-/// directory beside it that is named like the page
+/// Write result tables between the markers of a documentation page, and its pictures beside it
+///
+/// The pictures go to a directory next to the page that has the page's name without '.md'.
 #[derive(Debug, Args)]
 pub(crate) struct Page {
-    /// The page: Markdown with '<!-- results: NAME -->' or '<!-- calibration: MACHINE -->', and
-    /// '<!-- end -->'
+    /// The Markdown page; a table goes between '<!-- results: NAME -->' or
+    /// '<!-- calibration: MACHINE -->' and '<!-- end -->'
     page: PathBuf,
-    /// What 'reproduce --json' wrote
+    /// A file that 'reproduce --json' wrote
     #[arg(long, value_name = "FILE")]
     results: PathBuf,
-    /// What 'calibrate --json' wrote; may be repeated
+    /// A file that 'calibrate --json' wrote (may be repeated)
     #[arg(long, value_name = "FILE")]
     calibration: Vec<PathBuf>,
 }

@@ -26,30 +26,31 @@ use std::process::ExitCode;
 /// The name for all published experiments.
 const ALL: &str = "all";
 
-/// Run a published experiment on a simulated machine, beside the published values
+/// Run a published experiment on a simulated machine, and compare with the published values
 #[derive(Debug, Args)]
 #[command(after_help = experiments())]
 pub(crate) struct Reproduce {
-    /// Which one, or all that have published values
+    /// An experiment from the list below, or 'all' for those that have published values
     #[arg(value_parser = experiment)]
     experiment: Choice,
-    /// What memory and devices are divided by [default: the least this machine has memory for]
+    /// Divide memory and devices by N [default: the smallest divisor that fits into this computer's
+    /// memory]
     #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
     scale: Option<u64>,
-    /// Runs of each variant, with as many seeds: medians, with the least and the most
+    /// Run each variant with N seeds, and print the median, minimum and maximum
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = number::<u64>(1..=99))]
     seeds: u64,
-    /// Only rows of these numbers of tasks, of experiments that have several
+    /// Run only the rows with these numbers of tasks, in experiments that vary the number
     #[arg(long, value_name = "N,...", value_delimiter = ',',
         value_parser = number::<usize>(1..=9999))]
     tasks: Option<Vec<usize>>,
-    /// Also write the results to FILE, beside those of other experiments in it. Figures of runs
-    /// that ended are kept in FILE.runs: if it is interrupted, repeat the command to continue
+    /// Also write the results to FILE, keeping those of other experiments there. Completed runs are
+    /// saved in FILE.runs: after an interruption, repeat the command to continue
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Plot throughput against the number of processes, as SVG: takes a run for each; of tables
-    /// also system CPU and direct reclaims, in FILE-system.svg and FILE-stalls.svg
+    /// Plot throughput against the number of processes, as SVG, which takes further runs; some
+    /// experiments also write system CPU to FILE-system.svg and direct reclaims to FILE-stalls.svg
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }

@@ -31,32 +31,32 @@ const SECONDS_MAX: f64 = 3600.0;
 #[derive(Debug, Args)]
 #[command(after_long_help = keys())]
 pub(crate) struct Simulate {
-    /// The machine: a name, or a file that describes one
+    /// The machine: a name from the list below, or a machine file
     #[arg(long, value_name = "NAME|FILE.toml")]
     machine: String,
-    /// What runs on it
+    /// The workload to run
     #[arg(long, value_enum, default_value = "pmbench")]
     workload: Workload,
-    /// How many tasks; several numbers make a table of as many runs
+    /// Number of tasks; several numbers print a table with a run for each
     #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = tasks,
           default_value = "1")]
     tasks: Vec<usize>,
-    /// Fixes everything: equal seeds give equal runs
+    /// Seed of the run: equal seeds give equal runs
     #[arg(long, value_name = "S", value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
-    /// How long the tasks run at most, in virtual time [default: 2; usemem-seq: until it is done]
+    /// Time limit of the tasks, in virtual time [default: 2; usemem-seq: until they are done]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     time: Option<Nanos>,
-    /// Change a setting (--help lists them); may be repeated
+    /// Change a setting (--help lists all; may be repeated)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// Write what every CPU did while the tasks ran, for ui.perfetto.dev
+    /// Write a trace of every CPU while the tasks run, for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Plot throughput against tasks, as SVG
+    /// Plot throughput against the number of tasks, as SVG
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
@@ -66,19 +66,19 @@ pub(crate) struct Simulate {
 enum Workload {
     /// Tasks that read and write random words of a set larger than memory
     Pmbench,
-    /// Tasks that write all of the set once, in sequence
+    /// Tasks that write the whole set once, in sequence
     UsememSeq,
     /// Tasks that write random words of the set
     UsememRand,
-    /// Tasks that read what was swapped out, in the order of the setting pattern
+    /// Tasks that read swapped-out pages, in the order that the setting 'pattern' gives
     Swapin,
     /// Tasks that read files from end to end in blocks of 4 MiB, as dd does
     Streams,
-    /// Tasks that map and unmap, as will-it-scale does: the objects that this takes, from slabs
+    /// Tasks that allocate and free the slab objects of mmap and munmap, as in will-it-scale
     Mmap1,
-    /// Groups of 40 tasks that send each other messages: likewise. --tasks says how many groups
+    /// Groups of 40 tasks that allocate and free the slab objects of messages (--tasks groups)
     Hackbench,
-    /// Large blocks, while that many kernels are built (stress-highalloc)
+    /// Allocation of 2 MiB blocks while --tasks kernels are built (stress-highalloc)
     Highalloc,
 }
 

@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Draw machines, sizes, workloads, schedules and faults from seeds, and check everything
+/// Run random machines, sizes, workloads, schedules and faults, drawn from seeds, with all checks
 #[derive(Debug, Args)]
 pub(crate) struct Swarm {
     /// The first seed
     #[arg(long, value_name = "S", value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
-    /// How many seeds [default: 1; with --minutes: no limit]
+    /// Number of seeds to run [default: 1; with --minutes: no limit]
     #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
     seeds: Option<u64>,
-    /// Run seeds for this long
+    /// Start new runs for this many minutes
     #[arg(long, value_name = "M", value_parser = number::<u64>(1..=100_000))]
     minutes: Option<u64>,
 }

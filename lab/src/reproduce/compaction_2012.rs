@@ -19,7 +19,7 @@ const BUILDS: usize = 20;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "compaction-2012",
-    about: "large blocks while kernels are built: five ways of compaction, and ours",
+    about: "large blocks while kernels are built: five kernels' compaction, and ours",
     studies: &[STUDY],
 };
 

@@ -46,7 +46,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 /// These rows with this manager's own settings. They read ahead as far as the document's.
 pub(super) const THREADS: Experiment = Experiment {
     name: "kswapd-threads",
-    about: "such rows with our defaults: 1, 2, 4 and 8 kswapd threads, and auto",
+    about: "the rows of kswapd-2018 with our defaults: 1, 2, 4 and 8 kswapd threads, and auto",
     studies: &[Study {
         settings: &["file_readahead=32", "small=on", "warm_up=0.2"],
         variants: &[

@@ -75,7 +75,7 @@ const DEFAULTS: Variant = Variant {
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: NAME,
-    about: "LRU lists and swap of each core: stress on 128 cores, swapping to eight NVMe drives",
+    about: "per-core LRU lists and swap: stress on 128 cores, swapping to eight NVMe drives",
     studies: &[STUDY],
 };
 

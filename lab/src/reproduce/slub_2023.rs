@@ -35,7 +35,7 @@ const MACHINE: &str = "spr-112c-224t";
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "slub-2023",
-    about: "slabs of objects on 224 threads: order, partial slabs of CPUs and nodes",
+    about: "slab allocation on 224 threads: slab order, partial slabs per CPU and per node",
     studies: &[MMAP1_TABLES, HACKBENCH_TABLES],
 };
 

@@ -77,7 +77,7 @@ const SWAP_LOCKS: &[&str] = &["swap_cache", "swap_info", "swap_cluster", "swap_d
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: NAME,
-    about: "locks divided: usemem on 72 threads, swapping to a RAM disk",
+    about: "split locks: usemem on 72 threads, swapping to a RAM disk",
     studies: &[OUT, IN],
 };
 

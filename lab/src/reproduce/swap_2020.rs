@@ -59,7 +59,7 @@ const SETTINGS: &[&str] = &["read_percent=80", "pattern=uniform", "set=3.2", "wa
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: NAME,
-    about: "a scan base for each CPU: pmbench on 48 cores, swapping to 2 RAM disks, or SSDs",
+    about: "per-CPU scan base: pmbench on 48 cores, swapping to 2 RAM disks, or SSDs",
     studies: &[RAM, OPTANE, P3600],
 };
 

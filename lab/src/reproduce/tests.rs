@@ -164,8 +164,8 @@ fn assert_runs(study: &Study) {
     }
 }
 
-/// Every published name is a row of the table, or in a sweep the first quantity has a value in each
-/// row; a matrix has all that was published.
+/// Every published name is a row of the table, or, in a sweep, the first quantity has a value in
+/// each row; a matrix has all published values.
 fn assert_known(study: &Study) {
     for variant in study.variants.iter().filter(|variant| variant.known == Known::Published) {
         let table = variant.table();
@@ -394,7 +394,8 @@ fn calibration_parses_no_table_of_what_came_after_a_base() {
     assert_eq!(study.ratios(&[]).len(), 2);
 }
 
-/// A second command takes what the first one kept, and a line that was cut off costs its run only.
+/// A second command reuses the results that the first one kept, and a truncated line costs only its
+/// own run.
 #[test]
 fn runs_that_ended_are_not_run_again() {
     let folder = tempfile::tempdir().expect("a folder");

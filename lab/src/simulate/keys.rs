@@ -102,19 +102,19 @@ pub const KEYS: &[Key] = &[
         "kswapd_threads",
         Text("1 to 16, or auto"),
         config.kswapd_threads,
-        "kswapd threads of each node; auto: as many as it takes, while CPUs idle"
+        "kswapd threads of each node; auto: more are added as needed while CPUs idle"
     ),
     key!(
         "min_free",
         Auto(number(1, u32::MAX).of(" pages")),
         min_free,
-        "pages kept free in all; auto: those of the whole machine"
+        "pages kept free on all nodes; auto: as many as on the unscaled machine"
     ),
     key!(
         "watermark_scale",
         Auto(number(1, 3000)),
         watermark_scale,
-        "gaps between watermarks, in 10000ths of a node; auto: of the whole machine"
+        "gaps between watermarks, in 10000ths of a node; auto: the unscaled machine's gaps"
     ),
     key!(
         "dirty_background_ratio",
@@ -132,13 +132,13 @@ pub const KEYS: &[Key] = &[
         "window_max",
         number(1, RUN_PAGES_MAX),
         config.window_max,
-        "pages read or mapped at once for a stream"
+        "most pages that are read or mapped at once for a stream"
     ),
     key!(
         "large_pages",
         SWITCHES,
         config.large_pages,
-        "whether blocks of 2 MiB are allocated, and swapped out and in whole"
+        "whether blocks of 2 MiB are allocated, and swapped out and in as a whole"
     ),
     key!(
         "khugepaged_pages_to_scan",
@@ -146,24 +146,24 @@ pub const KEYS: &[Key] = &[
         config.khugepaged.pages_to_scan,
         "with large_pages: pages that khugepaged scans before it sleeps; 0: it does not run"
     ),
-    key!("khugepaged_scan_sleep", MILLIS, config.khugepaged.scan_sleep, "how long it sleeps"),
+    key!("khugepaged_scan_sleep", MILLIS, config.khugepaged.scan_sleep, "time khugepaged sleeps"),
     key!(
         "khugepaged_max_ptes_none",
         number(0, MAX_PTES),
         config.khugepaged.max_ptes_none,
-        "absent pages of a block that it collapses, at most (guards)"
+        "most absent pages of a block that khugepaged collapses (guards)"
     ),
     key!(
         "khugepaged_max_ptes_swap",
         number(0, MAX_PTES),
         config.khugepaged.max_ptes_swap,
-        "swapped pages of a block that it collapses, at most: they are read"
+        "most swapped-out pages, which are read in, of a block that khugepaged collapses"
     ),
     key!(
         "khugepaged_referenced_min",
         number(0, MAX_PTES + 1),
         config.khugepaged.referenced_min,
-        "pages of a block that were recently used, at least"
+        "fewest resident and recently used pages of a block that khugepaged collapses"
     ),
     key!(
         "swappiness",
@@ -175,25 +175,25 @@ pub const KEYS: &[Key] = &[
         "shadows",
         SWITCHES,
         config.history.reclaim.shadows,
-        "whether refaults of files' pages are detected, and count as a cost of evicting files"
+        "whether refaults of file pages are detected, and count as a cost of evicting file pages"
     ),
     key!(
         "kswapd_yields",
         SWITCHES,
         config.history.reclaim.kswapd_yields,
-        "whether threads that allocate evict while no CPU idles and swap is in memory"
+        "whether allocating threads evict pages while no CPU idles and swap is in memory"
     ),
     key!(
         "kswapd_writes",
         Auto(number(0, KSWAPD_WRITES_MAX)),
         config.kswapd_writes,
-        "batches that a kswapd thread has under write at once; 0: it waits for each"
+        "batches that a kswapd thread has in flight at once; 0: it waits for each"
     ),
     key!(
         "prefetch",
         SWITCHES,
         config.prefetch,
-        "whether a thread reads ahead of streams, and what callers announce"
+        "whether a thread reads ahead of streams, and reads pages that callers announce"
     ),
     key!(
         "file_readahead",
@@ -205,7 +205,7 @@ pub const KEYS: &[Key] = &[
         "readahead_by",
         READAHEAD_BYS,
         config.history.readahead_by,
-        "what reads windows of files: readahead threads, or the reader itself"
+        "which thread reads windows of files ahead: a readahead thread, or the reader itself"
     ),
     key!(
         "readahead_threads",
@@ -217,7 +217,7 @@ pub const KEYS: &[Key] = &[
         "lru_shards",
         Auto(number(1, LRU_SHARDS_MAX)),
         config.lru_shards,
-        "shards of a node's LRU lists, with a lock each"
+        "shards of a node's LRU lists, each with its own lock"
     ),
     key!(
         "direct_reclaim",
@@ -229,43 +229,43 @@ pub const KEYS: &[Key] = &[
         "direct_nodes",
         DIRECT_NODES,
         config.history.reclaim.direct_nodes,
-        "nodes that a direct reclaim scans: the nearest that has something, or all, as the kernel"
+        "nodes that a direct reclaim scans: nearest with reclaimable pages, or all, as in Linux"
     ),
     key!(
         "pcp_batch",
         Auto(number(1, PCP_BATCH_MAX)),
         config.history.pcp_batch,
-        "frames that a CPU's list of free frames gets and gives at a time, and holds six times, as \
-         until Linux 4.18; auto: today's lists"
+        "frames that a CPU's free list gets or gives at a time, as up to Linux 4.18 (it holds six \
+         times as many); auto: today's lists"
     ),
     key!(
         "zone_parts",
         Auto(number(1, ZONE_PARTS_MAX)),
         config.zone_parts,
-        "parts of a node's free frames, with a lock each"
+        "parts of a node's free frames, each with its own lock"
     ),
     Key {
         name: "compact",
-        help: "compaction for large blocks: off, that of a kernel of 2012, or today's (fast)",
+        help: "compaction for large blocks: off, as in a kernel of 2012, or today's (fast)",
         value: &COMPACT,
     },
     key!(
         "swap_cache",
         SWAP_CACHES,
         config.history.swap.cache,
-        "the swap cache: a lock for a device, for 64 MiB, for 64 slots, or the cluster's"
+        "locks of the swap cache: one per device, per 64 MiB, per 64 slots, or the cluster's lock"
     ),
     key!(
         "device_lock",
         DEVICE_LOCKS,
         config.history.swap.device_lock,
-        "what guards the slots of a device; slots: a lock to take and give back"
+        "locks of a device's slots; slots: one lock for allocating and freeing slots"
     ),
     key!(
         "slot_cache",
         SWITCHES,
         config.history.swap.slot_cache,
-        "whether CPUs take and give back slots 64 at a time"
+        "whether CPUs allocate and free slots 64 at a time"
     ),
     key!(
         "scan_base",
@@ -277,7 +277,7 @@ pub const KEYS: &[Key] = &[
         "node_aware",
         SWITCHES,
         config.history.swap.node_aware,
-        "whether devices of the CPU's node come first among those of equal priority"
+        "whether devices of the CPU's node are used first among those of equal priority"
     ),
     key!(
         "writeback_tags",
@@ -305,7 +305,7 @@ pub const KEYS: &[Key] = &[
     ),
     key!("read_percent", number(0, 100), read_percent, "reads among 100 accesses"),
     key!("pattern", PATTERNS, pattern, "the order in which pages are visited"),
-    key!("set", number(0.01, 16.0), set, "memory that the tasks use together, in parts of memory"),
+    key!("set", number(0.01, 16.0), set, "memory that all tasks use together, in parts of memory"),
     key!("ahead", number(0, 256), ahead, "accesses that pmbench announces in advance (prefetch)"),
     key!(
         "warm_up",
@@ -317,9 +317,9 @@ pub const KEYS: &[Key] = &[
         "way",
         READ_PATHS,
         read_path,
-        "how streams read: through memory, or past it in blocks of 4 MiB"
+        "how streams read: through the page cache, or past it in blocks of 4 MiB"
     ),
-    key!("span", SPANS, span, "when streams are measured: before the first reclaim, or after"),
+    key!("span", SPANS, span, "when streams are measured: before the first reclaim, or after it"),
     key!(
         "anon",
         number(0.0, 16.0).of(", in parts of memory"),
@@ -336,7 +336,7 @@ pub const KEYS: &[Key] = &[
         "slab_order",
         Auto(SLAB_ORDERS),
         config.history.slab.order,
-        "pages of a slab of objects: up to 8, or 16; auto: by the number of CPUs"
+        "pages of a slab: up to 8, or up to 16; auto: by the number of CPUs"
     ),
     key!(
         "slab_cpu_partial",
@@ -360,19 +360,19 @@ pub const KEYS: &[Key] = &[
         "work",
         Auto(NANOS),
         work,
-        "what an operation of mmap1 or hackbench takes beside its objects"
+        "time of an operation of mmap1 or hackbench, apart from its objects"
     ),
     key!(
         "grace",
         number(0.01, 1000.0).of(" ms"),
         grace,
-        "the length of a grace period, for what mmap1 frees"
+        "length of the grace periods by which mmap1 defers its frees"
     ),
     key!(
         "compilers",
         number(0.01, 16.0).of(", in parts of memory"),
         compilers,
-        "anonymous pages of all compilers of highalloc, at most"
+        "most anonymous memory of all compilers of highalloc together"
     ),
     key!(
         "kernel",
@@ -380,30 +380,30 @@ pub const KEYS: &[Key] = &[
         kernel,
         "unmovable memory that the kernel keeps for the builds of highalloc"
     ),
-    key!("kernel_left", number(0, 100), kernel_left, "percent of it that stays after the builds"),
+    key!("kernel_left", number(0, 100), kernel_left, "percent of kernel left after the builds"),
     key!(
         "processes",
         PROCESSES,
         processes,
-        "one process whose threads share the set, or a process and a part for each task"
+        "one process whose threads share the set, or a process with its own part for each task"
     ),
     key!(
         "scale",
         SCALE,
         scale,
-        "divides memory and devices, not speeds; auto: 64, or more for at most 1 GiB"
+        "divides memory and devices, not speeds; auto: 64, or more so that memory is at most 1 GiB"
     ),
     key!(
         "policy",
         POLICIES,
         policy,
-        "which CPU runs next: by virtual time, or to find races (figures then mean nothing)"
+        "which CPU runs next: by virtual time, or so as to find races (times then mean nothing)"
     ),
     key!(
         "recency",
         RECENCIES,
         recency,
-        "pages are reached through guards, or through page tables without accessed bits"
+        "how accesses are noticed: an accessed bit (guards), or unmapping of pages (page tables)"
     ),
     key!(
         "devices",

@@ -132,7 +132,7 @@ fn what_was_pushed_out_is_read_from_swap() {
     }
 }
 
-/// The slowest set-up there is, against the best.
+/// The slowest possible settings against the best.
 #[test]
 fn settings_of_old_wait_for_locks() {
     let old = ["swap_cache=whole", "device_lock=whole", "scan_base=shared", "writeback_tags=on"];
@@ -148,7 +148,7 @@ fn locked(set: &[&str], class: &str) -> (u64, u64) {
     rows.fold((0, 0), |sum, row| (sum.0 + row.acquisitions, sum.1 + row.contended))
 }
 
-/// Four CPUs on two devices; leaves of clusters that they have for themselves.
+/// Four CPUs on two devices; each CPU has clusters, and so leaves, of its own.
 #[test]
 fn a_lock_for_each_leaf_is_waited_for_less_than_one_for_the_tree() {
     let [whole, leaf] = ["swap_cache=whole", "swap_cache=leaf"].map(|cache| {
@@ -265,7 +265,7 @@ fn objects_of_mmap1_and_hackbench_all_come_back() {
     let caches = run.figures.slabs.as_ref().expect("it has caches");
     let names: Vec<_> = caches.iter().map(|cache| cache.name.as_str()).collect();
     assert_eq!(names, ["maple_node", "vm_area_struct", "vma_lock"]);
-    // A leaf for each task, no area: what is unmapped has none.
+    // A leaf for each task, and no area: unmapped memory has none.
     assert_eq!(caches.iter().map(|cache| cache.used).collect::<Vec<_>>(), [4, 0, 0]);
     let ops = run.figures.accesses_per_s * run.figures.seconds;
     assert!(ops > 1000.0, "{ops}");
@@ -291,7 +291,7 @@ fn small_machines_have_the_slabs_of_the_base() {
     assert_ne!(large.figures.slabs, before.figures.slabs, "settings count");
 }
 
-/// 64 MiB of a machine of 2012, with three kernels that are built.
+/// 64 MiB of a machine of 2012, on which three kernels are built.
 fn builds() -> SimulationFigures {
     let mut experiment = small(3, &["scale=128", "compilers=0.3"]);
     experiment.machine = machines::find("desktop-2012-kvm").expect("listed");

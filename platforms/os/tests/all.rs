@@ -1,5 +1,5 @@
 //! All tests of a manager on threads of this process, in one program, so that the manager is
-//! compiled once. A new file beside this one is named here.
+//! compiled once. List every new test file here.
 
 mod common;
 

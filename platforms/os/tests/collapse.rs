@@ -82,7 +82,7 @@ fn whole(blocks: u64) -> Range {
     Range { first: Vpn(0), end: Vpn(blocks * BLOCK) }
 }
 
-/// Touches blocks of another space until no page of the first ones is in memory.
+/// Touches blocks of another space until no page of the first blocks is in memory.
 fn press(manager: &Manager<Os>, space: SpaceId, blocks: u64) {
     let other = manager.add_space(4 * FRAMES).expect("a space");
     let resident = || {
@@ -98,8 +98,8 @@ fn press(manager: &Manager<Os>, space: SpaceId, blocks: u64) {
     panic!("four times the memory was used, and large pages of {space:?} stay");
 }
 
-/// Touches blocks of another space on all CPUs, while any large page of a space is in memory. A
-/// page in the LRU batch of an idle CPU is on no list, and would stay.
+/// Touches blocks of another space on all CPUs, as long as any large page of a space is in memory.
+/// A page in the LRU batch of an idle CPU is on no list, and would stay.
 fn press_on_all_cpus(manager: &Manager<Os>, space: SpaceId, blocks: u64) {
     let other = manager.add_space(4 * FRAMES).expect("a space");
     let resident = || (0..blocks * BLOCK).any(|page| is_large(manager, space, page));
@@ -154,7 +154,7 @@ fn a_collapsed_page_is_written_and_read_in_one_transfer() {
 fn absent_pages_become_zeros_and_swapped_ones_are_read() {
     let injected: Arc<Faults> = Arc::default();
     let mut manager = manager(ASKED, &injected);
-    // One page of the second block is in memory, and none of the third.
+    // One page of the second block is in memory, and no page of the third.
     let there = |page: u64| page < BLOCK && !page.is_multiple_of(5) || page == BLOCK + 7;
     let space = touched(&manager, 3, there);
     let other = manager.add_space(2 * FRAMES).expect("a space");
@@ -258,7 +258,8 @@ fn khugepaged_collapses_under_threads_and_memory_pressure_loses_nothing() {
             std::thread::sleep(Duration::from_millis(1));
         }
         watchdog.beat();
-        // Pages that are faulted in one by one push large ones out, which come back meanwhile.
+        // Pages that are faulted in one by one evict large pages, which are swapped in again
+        // meanwhile.
         let mut random = Prng::new(5);
         for _ in 0..3 * FRAMES {
             let page = random.below(2 * FRAMES);
@@ -270,7 +271,7 @@ fn khugepaged_collapses_under_threads_and_memory_pressure_loses_nothing() {
         end.store(true, SeqCst);
     });
     assert!(count(&manager, Counter::KhugepagedFullScans) > 0);
-    // Otherwise khugepaged makes large pages again of those that leave.
+    // Otherwise khugepaged makes large pages again of the evicted pages.
     manager.stop_kswapd();
     press_on_all_cpus(&manager, space, BLOCKS);
     let gone = [Counter::ThpSwpOut, Counter::ThpSplitPage].map(|counter| count(&manager, counter));
@@ -317,7 +318,7 @@ fn pages_of_zeros_are_dropped_and_not_written() {
     let mut manager = manager(ASKED, &Arc::default());
     stay();
     let space = manager.add_space(2 * BLOCK).expect("a space");
-    // The most zeros that are allowed, and one more.
+    // The largest allowed number of zeros, and one more.
     let written = |page: &u64| page % BLOCK >= 64 + page / BLOCK;
     for page in (0..2 * BLOCK).filter(written) {
         Pins.store(&manager, space, Vpn(page), 300, value(page, 300)).expect("room");

@@ -1,5 +1,5 @@
-//! Compaction makes blocks of fragmented memory, by today's method and those of earlier kernels,
-//! and loses no contents.
+//! Compaction creates large free blocks in fragmented memory, by the current method and by those of
+//! earlier kernels, and loses no contents.
 
 use crate::common;
 use highwater_devices::Faults;
@@ -25,7 +25,7 @@ fn config(compact: Option<CompactHistory>) -> Config {
     Config { history, min_free: Some(64), watermark_scale: Some(10), ..Config::default() }
 }
 
-/// A manager without threads whose memory is fragmented: of each `of` pages one is kept and the
+/// A manager without threads whose memory is fragmented: one of every `of` pages is kept and the
 /// others are dropped.
 fn in_pieces(compact: Option<CompactHistory>, of: u64) -> (Manager<Os>, SpaceId) {
     let (mut manager, space) = in_pieces_with_threads(config(compact), of);
@@ -142,7 +142,7 @@ fn pageblocks_marked_skip_are_not_scanned_again() {
     assert!(lesslock[0] > 60_000, "all of memory, again and again: {lesslock:?}");
     assert!(cachefail[0] * 3 < revert[0] && cachefail[1] < revert[1], "{cachefail:?} {revert:?}");
     println!("{lesslock:?} {revert:?} {cachefail:?} {skipuseless:?}");
-    // The frames on a CPU's list depend on where a thread ran: a few more or fewer are scanned.
+    // The frames on a CPU's list depend on where a thread ran, so a few more or fewer are scanned.
     let more = |index: usize| skipuseless[index] > cachefail[index] + cachefail[index] / 50;
     assert!(!more(0) && !more(1), "{skipuseless:?} after {cachefail:?}");
 }
@@ -216,7 +216,7 @@ struct Folios {
     manager: Manager<Os>,
     /// By order.
     spaces: Vec<SpaceId>,
-    /// Pages with contents.
+    /// The pages with contents.
     kept: Vec<(usize, Vpn)>,
 }
 
@@ -279,7 +279,7 @@ impl Folios {
     }
 }
 
-/// Three quarters of memory are free, none of it in large blocks: each has a few pages in use.
+/// Three quarters of memory are free, but no large block is: each has a few pages in use.
 #[test]
 fn pages_of_many_frames_make_way_for_large_runs() {
     for compact in all_ways() {
@@ -293,7 +293,7 @@ fn pages_of_many_frames_make_way_for_large_runs() {
     }
 }
 
-/// Pages move to blocks of their own order, however many smaller ones are free.
+/// Pages move to blocks of their own order, even if many smaller blocks are free.
 #[test]
 fn a_page_without_a_block_for_it_stays() {
     for compact in [Some(CompactHistory::SkipUseless), None] {

@@ -93,7 +93,7 @@ fn every_count_repeats_exactly() {
     }
 }
 
-/// 16 at best; fewer if kswapd has just isolated or freed some.
+/// A transfer has 16 pages at best, and fewer if kswapd has just isolated or freed some.
 #[test]
 fn a_sequential_pass_takes_a_transfer_for_sixteen_pages() {
     let _watchdog = Watchdog::new("sequential", Duration::from_secs(60));
@@ -132,7 +132,7 @@ fn clean_pages_are_dropped_without_a_write() {
 }
 
 /// Pages used once are scanned once or twice: the first scan clears the accessed bit on the way to
-/// the inactive list, and at its end the page is evicted.
+/// the inactive list, and a scan at the end of that list evicts the page.
 #[test]
 fn reclaim_scans_about_a_page_for_each_it_frees() {
     let _watchdog = Watchdog::new("scan", Duration::from_secs(60));
@@ -146,7 +146,7 @@ fn reclaim_scans_about_a_page_for_each_it_frees() {
     assert_eq!(now.get(Counter::PgScanKswapd), 0, "kswapd is stopped");
 }
 
-/// Each lock is taken in a phase that a thread entered before.
+/// Each lock is taken in a phase that its thread entered before.
 #[test]
 fn locks_are_taken_in_the_phases_they_belong_to() {
     let _watchdog = Watchdog::new("phases", Duration::from_secs(60));
@@ -219,7 +219,7 @@ fn populated_pages_need_no_fault_and_push_none_out() {
     let used = manager.statistics();
     let grown = [Counter::PgZero, Counter::PgFault].map(|counter| growth(&before, &used, counter));
     assert_eq!(grown, [99, 0]);
-    // More than memory: only as much is populated as fits above the watermarks.
+    // More than memory: only as many pages are populated as fit above the watermarks.
     manager.populate(SPACE, Range { first: Vpn(0), end: Vpn(PAGES) });
     let full = manager.statistics();
     assert!((FRAMES / 2..FRAMES).contains(&full.get(Counter::PgZero)));

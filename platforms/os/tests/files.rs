@@ -1,5 +1,5 @@
-//! Real files as spaces: reads return their contents, changes are in the file after a sync, and
-//! their length stays.
+//! Real files as spaces: reads return the files' contents, a sync writes changes to the files, and
+//! the length of the files does not change.
 
 #[path = "common/contents.rs"]
 mod contents;
@@ -141,7 +141,7 @@ fn files_come_and_go() {
             let bytes = 1 + random.below((PAGES * PAGE_SIZE / 2) as u64) as usize;
             let (path, mut contents) = file(&dir, bytes);
             let access = if turn % 3 == 0 { FileAccess::Read } else { FileAccess::ReadWrite };
-            // Other threads may have all places.
+            // Other threads may have taken all places.
             let space = loop {
                 match manager.open_file(open_file(&path, access).expect("the file")) {
                     Ok(space) => break space,

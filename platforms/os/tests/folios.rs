@@ -11,7 +11,7 @@ use highwater_units::{Bytes, Nanos, Order, PAGE_SIZE, Prng, SpaceId, Vpn};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A manager with a device, and a space of pages of an order: four times as much as memory.
+/// A manager with a device, and a space of pages of an order that is four times as large as memory.
 fn setup(order: Order, latency: Latency) -> (Manager<Os>, SpaceId, u64) {
     let frames = (24u64 << order.0).max(64);
     let pages = 4 * (frames >> order.0);
@@ -146,7 +146,7 @@ fn orders_have_a_limit() {
 }
 
 /// A space of single pages leaves every other slot in use. Pages of 16 frames find no run of slots
-/// and fill the memory; then an allocation fails soon, although there are free slots.
+/// and fill the memory; then an allocation soon fails, although there are free slots.
 #[test]
 fn memory_full_of_pages_without_runs_of_slots_is_out_of_memory_soon() {
     const FRAMES: u64 = 1024;
@@ -168,7 +168,7 @@ fn memory_full_of_pages_without_runs_of_slots_is_out_of_memory_soon() {
     }
     let kept = (0..FRAMES).take_while(|vpn| store(folios, *vpn).is_ok()).count() as u64;
     assert!(kept > FRAMES / 16 / 2, "{kept} pages of 16 in memory and swapped");
-    // Pages in use, which cannot be evicted in turn.
+    // These pages are in use, and cannot be evicted in their turn.
     let pins: Vec<_> = (made..8 * FRAMES)
         .map_while(|vpn| manager.pin(singles, Vpn(vpn), Access::Write).ok())
         .collect();

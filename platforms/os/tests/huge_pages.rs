@@ -11,7 +11,7 @@ use std::sync::Arc;
 const FRAMES: u64 = 8 * 512;
 
 /// Writes and reads pages of 2 MiB, twice as many as fit in memory; returns how much of the arena
-/// is in huge pages then.
+/// is in huge pages afterwards.
 fn used(huge_pages: HugePages) -> Bytes {
     let device = memory(4 * FRAMES, Latency::Synchronous, &Arc::new(Faults::default()));
     let os = Os::backed_by(Bytes::of_pages(FRAMES), vec![Some(device)], 0, huge_pages);
@@ -42,12 +42,12 @@ fn used(huge_pages: HugePages) -> Bytes {
 /// Enables or disables the kernel's huge pages for this process.
 fn allow(given: bool) {
     let refused = libc::c_ulong::from(!given);
-    // SAFETY: it changes how later mappings are backed, and nothing that they hold.
+    // SAFETY: the call changes how later mappings are backed, and none of their contents.
     let set = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, refused, 0, 0, 0) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// One test, because the kernel's setting is one of the process.
+/// A single test, because the kernel's setting applies to the whole process.
 #[test]
 fn contents_are_the_same_in_huge_pages_and_small_ones() {
     assert_eq!(used(HugePages::Off), Bytes(0), "they were not wanted");

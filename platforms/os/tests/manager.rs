@@ -36,7 +36,7 @@ fn draw(seed: u64, threads: usize, steps: usize) -> Case {
     }
     let latency = if random.percent(60) { Latency::Asynchronous } else { Latency::Synchronous };
     let mut devices = vec![common::memory(plan.slots(), latency, &injected)];
-    // In some cases a small device before it, which is always full and used by all CPUs.
+    // In some cases a small device comes first, which is always full and used by all CPUs.
     if random.percent(50) {
         devices.insert(0, common::memory(256 + random.below(600), latency, &injected));
     }
@@ -46,7 +46,7 @@ fn draw(seed: u64, threads: usize, steps: usize) -> Case {
     Case { plan, frames, injected, devices }
 }
 
-/// Reports progress to a watchdog, which watches as long as this exists.
+/// Reports progress to a watchdog, which runs as long as this value exists.
 fn beat(name: &str, seed: u64) -> Beat {
     common::print_panics_of_threads();
     let watchdog = Watchdog::new(&format!("{name}, seed {seed}"), Duration::from_secs(40));
@@ -139,7 +139,7 @@ fn eight_threads_read_back_what_they_wrote() {
     });
 }
 
-/// The words of a page are stored one by one: each store may fail alone.
+/// The words of a page are stored one by one: each store may fail independently.
 #[test]
 fn single_accesses_read_back_what_was_written() {
     seeds(6, |seed| {
@@ -318,7 +318,7 @@ fn a_device_that_fails_is_waited_for_once() {
 #[test]
 fn a_device_that_fails_is_not_asked_for_every_page() {
     const FRAMES: u64 = 4096;
-    /// Rounds of an allocation, runs that are tried in each, and as many of kswapd.
+    /// Rounds of an allocation, runs tried in each round, and as many runs tried by kswapd.
     const TRIES: u64 = 2 * 16 * 16;
     let _watchdog = beat("failing writes of much memory", 0);
     let injected = Arc::new(Faults::default());

@@ -1,5 +1,5 @@
-//! Readahead: which pages are read with another, and whether they are used. One thread, on one CPU,
-//! without kswapd.
+//! Readahead: which pages are read along with a page, and whether they are used. One thread, on one
+//! CPU, without kswapd.
 
 use crate::common;
 use highwater_devices::{Device, FaultKind, Faults};
@@ -36,7 +36,7 @@ fn write(manager: &Manager<Os>, pages: &[u64]) {
     }
 }
 
-/// Reads pages, again after errors; returns the counts of that.
+/// Reads pages, again after errors; returns the counts of these reads.
 fn read(manager: &Manager<Os>, pages: &[u64]) -> [u64; 4] {
     let before = manager.statistics();
     for page in pages {
@@ -100,7 +100,7 @@ fn unused_pages_count_as_wasted() {
     let pairs: Vec<u64> = shuffled(2).iter().map(|page| page & !7).collect();
     let pairs: Vec<u64> = pairs.iter().flat_map(|page| [*page, page + 1]).collect();
     let [_, ahead, hits, wasted] = read(&manager, &pairs);
-    // The writes left readahead state: a few pairs are read together.
+    // The writes left readahead state behind: a few pairs are read together.
     assert!(ahead > PAGES / 4 && hits * 10 <= ahead, "{hits} of {ahead}");
     assert!(wasted * 10 >= ahead * 6 && wasted <= ahead, "{wasted} of {ahead}");
 }

@@ -18,11 +18,11 @@ use std::time::Duration;
 
 const FRAMES: usize = 64;
 const SLOTS: u64 = 4096;
-/// The most writes in flight when another is refused: batches of 32 pages of kswapd and of the
-/// allocating thread.
+/// The most writes in flight when another write is refused: batches of 32 pages of kswapd and of
+/// the allocating thread.
 const IN_HAND: usize = 2 * 32;
 /// The most times that the maximum run length is halved, from 16 to none: twice per length, because
-/// a run that fits doubles it.
+/// a run that fits doubles the maximum.
 const HALVINGS: usize = 2 * 5;
 
 struct World {
@@ -101,7 +101,7 @@ fn a_device_that_fails_is_passed_over() {
     world.expect(0..2000);
 }
 
-/// As by one of several servers that is silent.
+/// As when one of several servers does not answer.
 #[test]
 fn pages_that_are_turned_away_at_their_slots_go_to_others() {
     for latency in [Synchronous, Asynchronous] {
@@ -123,7 +123,7 @@ fn pages_that_are_turned_away_at_their_slots_go_to_others() {
     }
 }
 
-/// As by a disk of which parts fail. CPUs wrote to the same clusters again and again.
+/// As on a disk parts of which fail. Regression: CPUs wrote to the same clusters again and again.
 #[test]
 fn pages_whose_writes_fail_at_some_places_go_to_others() {
     let room = Room::of(SLOTS as usize);

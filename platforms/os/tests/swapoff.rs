@@ -1,5 +1,5 @@
 //! Swap devices are added to a running manager and removed from it: all contents stay right, and a
-//! removal that cannot be leaves the device in use.
+//! removal that is impossible leaves the device in use.
 
 use crate::common;
 use crate::common::bounded::{Room, bounded};
@@ -41,7 +41,7 @@ fn expect(manager: &Manager<Os>, space: SpaceId, pages: std::ops::Range<u64>) {
     }
 }
 
-/// Removes a device, until that is over or waits for snapshots.
+/// Removes a device, until the removal is complete or waits for snapshots.
 fn remove(manager: &Manager<Os>, device: u8) -> SwapoffOutcome {
     let mut swapoff = manager.swapoff(device).expect("there is room elsewhere");
     loop {

@@ -16,7 +16,7 @@ const PAGES: u64 = 16 * FRAMES as u64;
 const ANON: SpaceId = SpaceId(0);
 const FILE: SpaceId = SpaceId(1);
 
-/// Those of [`run`], in the order of its results.
+/// The ways of [`run`], in the order of its results.
 const RECENCIES: [Recency; 2] = [Recency::AccessedBit, Recency::Unmapping];
 
 /// A manager with an anonymous space and a file space.
@@ -140,8 +140,9 @@ fn swappiness_and_readahead_change_while_the_manager_runs() {
 
 #[test]
 fn refaults_shift_reclaim_to_the_idle_kind() {
-    // One kind is in constant use and would fit if the other, idle one were evicted, but swappiness
-    // protects the idle one. The cost of refaults shifts reclaim to the idle kind.
+    // Pages of one kind are in constant use and would fit if the idle pages of the other kind were
+    // evicted, but swappiness protects the idle pages. The cost of refaults shifts reclaim to the
+    // idle kind.
     let reads = |used: SpaceId, idle: SpaceId, swappiness, shadows| {
         // No readahead: its reads would be counted too.
         let reclaim = ReclaimHistory { shadows, ..ReclaimHistory::default() };
@@ -153,7 +154,7 @@ fn refaults_shift_reclaim_to_the_idle_kind() {
             (0..2).for_each(|_| world.pass(idle, 0..1000));
             let [file, anon] = world.grows([Counter::PgFileIn, Counter::PswpIn], || {
                 for index in 0..40 * 1601 {
-                    // Twice, to reference the page.
+                    // Twice, so that the page counts as referenced.
                     (0..2).for_each(|_| world.look(used, index * 3 % 1601));
                 }
             });
@@ -163,7 +164,7 @@ fn refaults_shift_reclaim_to_the_idle_kind() {
     for (used, idle, swappiness) in [(FILE, ANON, 10), (ANON, FILE, 190)] {
         let [on, off] = [true, false].map(|s| reads(used, idle, swappiness, s));
         for ((on, off), recency) in on.into_iter().zip(off).zip(RECENCIES) {
-            // Pages that come from swap do not displace used ones, so few are lost anyway.
+            // Pages that come from swap do not displace used pages, so few are lost anyway.
             let fifths = if (used, recency) == (ANON, Recency::Unmapping) { 5 } else { 4 };
             assert!(on * 5 <= off * fifths, "{used:?}: {on} pages read, {off} without");
             assert!(on < 25_000, "{used:?}: {on} pages read");
@@ -187,8 +188,8 @@ fn pages_read_once_do_not_evict_the_working_set() {
             }
         })
     });
-    // With accessed bits a page is scanned once. With unmapping, the first scan unmaps it, and the
-    // second evicts it.
+    // With accessed bits, a page is scanned once. With unmapping, the first scan unmaps the page,
+    // and the second evicts it.
     for ([read, scanned, freed], scans) in counted.into_iter().zip([1, 2]) {
         assert!(read < 20_200, "of the 500 that are used, {} were read again", read - 20_000);
         assert!(scanned * 10 <= freed * (10 * scans + 1), "{scanned} scanned, {freed} freed");

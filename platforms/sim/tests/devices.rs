@@ -1,4 +1,4 @@
-//! Several swap devices: the order in which they fill.
+//! Several swap devices: the order in which they fill up.
 
 use crate::common::{device, machine, platform, setup};
 use highwater_mm::config::history::{DeviceLock, History, SwapHistory};
@@ -35,7 +35,8 @@ fn used(manager: &Manager<Sim>) -> Vec<u64> {
     manager.swaps().iter().map(|(_, swap)| swap.used).collect()
 }
 
-/// Writes `pages` pages by threads on all CPUs, each a part in order. Returns the used slots.
+/// Writes `pages` pages by threads on all CPUs, each a part of them in order. Returns the used
+/// slots.
 fn written(specs: Vec<DeviceSpec>, slots: u32, swap: SwapHistory, pages: u64) -> Vec<u64> {
     let main = move |vm: &Vm| {
         let mut manager = manager(vm, &specs, slots, swap);

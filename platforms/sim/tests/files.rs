@@ -202,7 +202,7 @@ fn dirty_pages_expire() {
         assert_eq!((world.count(Counter::Flushed), world.on_device(3)), (0, 0));
         sleep(6);
         assert_eq!((world.count(Counter::Dirty), world.on_device(3)), (0, 4));
-        // A later dirty page also expires, after the flusher has slept without work.
+        // A later dirty page also expires, even though the flusher has slept without work.
         world.store(3, 9);
         sleep(31);
         assert_eq!((world.count(Counter::Dirty), world.on_device(3)), (0, 9));

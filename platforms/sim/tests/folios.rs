@@ -14,7 +14,7 @@ use highwater_units::{Order, Prng, SpaceId, Vpn};
 const FRAMES: u32 = 10 * 512;
 /// The folio orders of a user's spaces.
 const ORDERS: std::ops::RangeInclusive<u8> = 1..=8;
-/// Frames of all folios of a space: those of two users exceed memory.
+/// Frames of all folios of a space: the folios of two users exceed memory.
 const SPACE_FRAMES: u64 = 384;
 /// Steps of a user.
 const STEPS: u64 = 800;

@@ -23,7 +23,7 @@ fn assert_near(found: f64, expected: f64, percent: f64) {
     assert!(off <= percent, "{found} instead of {expected}: {off:.2}% off");
 }
 
-/// Every CPU contends for the lock: one acquisition takes the hold time plus the hand-over.
+/// Every CPU contends for the lock: an acquisition takes the hold time plus the hand-over.
 fn saturated(machine: Machine, threads: usize, between: u64) {
     const ROUNDS: u64 = 2000;
     let costs = machine.costs.clone();

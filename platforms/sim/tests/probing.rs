@@ -1,4 +1,4 @@
-//! How often pages are unmapped to see whether they are in use: seldom if they always were.
+//! How often pages are unmapped to find out whether they are in use: seldom if they always were.
 
 use crate::common::{device, machine, platform, setup};
 use highwater_mm::config::Readahead;
@@ -43,7 +43,7 @@ fn run(answer: Answer) -> (u64, u64) {
     simulate(setup(machine(1, 2), 1), whole).expect("it ends").result
 }
 
-/// The reads of a list of `frames` pages that sees every access, of [`run`].
+/// The reads, for the accesses of [`run`], of an LRU list of `frames` pages that sees every access.
 fn reads_of_exact_lru(frames: usize) -> u64 {
     let mut random = Prng::new(1);
     let (mut pages, mut ages) = (BTreeMap::new(), BTreeMap::new());
@@ -63,9 +63,9 @@ fn reads_of_exact_lru(frames: usize) -> u64 {
     reads
 }
 
-/// Pages that were in use at each probe are spared, and few of them are lost: hardly more are read
-/// than by an exact LRU, and few are mapped again for each read. All that is read from memory joins
-/// the active list, which costs a few reads more.
+/// Pages that were in use at each probe are spared, and few of them are evicted: hardly more pages
+/// are read than by an exact LRU, and few are mapped again for each read. Every page that is read
+/// joins the active list, which costs a few reads more.
 #[test]
 fn pages_that_are_always_in_use_stay() {
     let exact = reads_of_exact_lru(FRAMES as usize);
@@ -77,8 +77,9 @@ fn pages_that_are_always_in_use_stay() {
     }
 }
 
-/// A store to a page that its thread had pinned faulted, because the block around the page had been
-/// protected just then: the fault waited for the pin, and the pin for the fault.
+/// Regression (deadlock): a thread stored to a page that it had pinned. The store faulted, because
+/// the block around the page had just been protected; the fault waited for the pin, and the pin for
+/// the fault.
 #[test]
 fn a_store_to_a_pinned_page_that_was_protected_goes_on() {
     let whole = |vm: &Vm| {

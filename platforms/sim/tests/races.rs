@@ -16,7 +16,7 @@ fn run<R: 'static>(seed: u64, main: impl FnOnce(&Vm) -> R + 'static) -> Result<F
     simulate(Setup { policy, ..setup(machine(2, 2), seed) }, main)
 }
 
-/// The seeds from 1 to 100 with which a run panics.
+/// The seeds from 1 to 100 for which a run panics.
 fn failures(main: impl Fn(&Vm) + Copy + 'static) -> Vec<u64> {
     let fails = |seed: &u64| {
         let seed = *seed;
@@ -90,7 +90,7 @@ fn a_check_before_the_lock_is_found() {
     assert!(found.len() >= 10, "found by {found:?} of 100 seeds only");
 }
 
-/// Any run in which both orders occur finds it, even without a deadlock.
+/// Any run in which both lock orders occur finds it, even without a deadlock.
 #[test]
 fn inverted_lock_order_is_found() {
     let both = |vm: &Vm| {

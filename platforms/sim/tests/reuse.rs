@@ -1,5 +1,5 @@
-//! Reuse distances: how much more memory would have avoided reads. Each estimate is checked by
-//! running again with as much.
+//! Reuse distances: how much more memory would have avoided reads. Each estimate is checked by a
+//! run with that much memory.
 
 use crate::common::{device, machine, platform, setup};
 use highwater_mm::config::Readahead;
@@ -33,7 +33,7 @@ fn skewed(random: &mut Prng, _: u64) -> u64 {
     random.below(pages)
 }
 
-/// Writes pages; returns the pages read after all of them were touched once, and the frames that
+/// Writes pages; returns the pages read after all pages were touched once, and the frames that
 /// would have avoided nine of ten reads.
 fn run(frames: u32, recency: Recency, pattern: Pattern) -> (u64, u64) {
     let whole = move |vm: &Vm| {

@@ -1,4 +1,4 @@
-//! Frames that reclaim gives up for memory that the platform uses besides.
+//! Frames that reclaim gives up because the platform uses other memory besides.
 
 use crate::common::{device, machine, setup};
 use highwater_mm::stats::Counter;
@@ -52,7 +52,7 @@ fn reclaim_gives_up_what_the_platform_uses_besides() {
     simulate(setup(machine(1, 2), 1), whole).expect("it ends");
 }
 
-/// A store that may take memory besides waits until frames are given up for it.
+/// A store that may make the platform use other memory waits until frames are given up for it.
 #[test]
 fn a_store_to_a_clean_page_gives_up_what_is_owed() {
     let whole = |vm: &Vm| {
@@ -69,7 +69,7 @@ fn a_store_to_a_clean_page_gives_up_what_is_owed() {
     simulate(setup(machine(1, 2), 1), whole).expect("it ends");
 }
 
-/// A round scans all pages several times: sixteen for each store would look like a hang.
+/// A round scans all pages several times: sixteen rounds for each store would look like a hang.
 #[test]
 fn a_store_waits_for_one_round_where_nothing_can_be_freed() {
     let whole = |vm: &Vm| {

@@ -170,7 +170,7 @@ fn random_reads_trigger_no_readahead() {
     }
 }
 
-/// Readers of parts of two files that alternate.
+/// Readers of parts of two files. The readers alternate.
 fn take_turns<const READERS: u64>(world: &World, beat: &dyn Fn()) {
     let (each, pages) = (PAGES / READERS, 4000);
     for page in 0..pages.min(each) {

@@ -76,8 +76,8 @@ fn kswapd_continues_while_it_writes() {
     assert!(going_on >= 2 * waiting, "{going_on} against {waiting} pages/ms");
 }
 
-/// Reads pages in this order and prefetches each `ahead` accesses before. Returns the pages per
-/// millisecond, and the number of faults that waited for the disk.
+/// Reads pages in this order and prefetches each page `ahead` accesses before its read. Returns the
+/// pages per millisecond, and the number of faults that waited for the disk.
 fn pages_in_per_ms(
     recency: Recency,
     order: fn() -> Vec<u64>,

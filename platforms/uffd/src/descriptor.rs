@@ -86,7 +86,7 @@ mod tests {
         let copy = open();
         descriptor.set_copy(copy.as_raw_fd());
         assert_eq!(descriptor.here().map(|fd| fd.as_raw_fd()), Ok(copy.as_raw_fd()));
-        // Another file that was given the number is not read.
+        // If another file gets the number, it is not read.
         let other = OwnedFd::from(File::open("/dev/zero").expect("a file"));
         descriptor.set_copy(other.as_raw_fd());
         assert_eq!(descriptor.read_at(&mut [0; 8], 0), 0);

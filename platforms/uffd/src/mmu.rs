@@ -252,8 +252,8 @@ mod tests {
     const SPACE: SpaceId = SpaceId(0);
     const PAGES: u64 = 512;
 
-    /// All pages mapped, writable, page n with the word 100 + n. `None` if this process may not use
-    /// userfaultfd.
+    /// All pages are mapped and writable; page n holds the word 100 + n. `None` if this process may
+    /// not use userfaultfd.
     fn platform(mapping: Mapping) -> Option<Uffd> {
         if let Err(reason) = Uffd::probe() {
             highwater_testkit::skip_or_fail(reason);

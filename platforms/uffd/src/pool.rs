@@ -205,7 +205,8 @@ mod tests {
         assert_eq!(runs, [4..7, 3..4, 9..10, 28..30]);
     }
 
-    /// One CPU gives back pages that another took: no page is lost, and few free pages keep memory.
+    /// One CPU gives back pages that another CPU took: no page is lost, and few free pages keep
+    /// memory.
     #[test]
     fn pages_given_back_elsewhere_are_found_again() {
         const PAGES: u32 = 2048;

@@ -1,3 +1,3 @@
-//! All tests of the platform, in one program. A new file beside this one is named here.
+//! All tests of the platform, in one program. List every new test file here.
 
 mod conformance;

@@ -49,7 +49,7 @@ impl Model {
         if self.batches[cpu].len() < CPU_BATCH { Vec::new() } else { self.empty(cpu) }
     }
 
-    /// Links what a CPU has in its batch.
+    /// Links the pages in a CPU's batch.
     fn empty(&mut self, cpu: usize) -> Vec<Pfn> {
         let batch = std::mem::take(&mut self.batches[cpu]).into_iter();
         batch.flat_map(|(pfn, list)| self.link(vec![pfn], list)).collect()
@@ -59,7 +59,8 @@ impl Model {
         (0..self.batches.len()).flat_map(|cpu| self.empty(cpu)).collect()
     }
 
-    /// The isolated pages are the oldest of one shard, any that has pages of the list.
+    /// The isolated pages are the oldest of one shard, which may be any shard with pages of the
+    /// list.
     fn isolated(&mut self, lru: &Lru<TestPlatform>, list: List, max: usize, taken: &[Pfn]) {
         let pages = &mut self.lists[list as usize];
         let Some(first) = taken.first() else {

@@ -121,9 +121,9 @@ mod tests {
     use highwater_platform::testing::TestPlatform;
     use highwater_units::Pfn;
 
-    /// A process once ran out of memory with 1,030 pages that could be evicted, all active: the
-    /// lengths of 16 shards, each a few pages behind, added up to 118 inactive pages, so no page
-    /// was aged, and reclaim found none to isolate.
+    /// Regression: a process ran out of memory with 1,030 evictable pages, all active. The
+    /// published lengths of 16 shards, each a few pages behind, added up to 118 inactive pages; so
+    /// no page was aged, and reclaim found none to isolate.
     #[test]
     fn pages_are_aged_if_the_inactive_list_is_empty() {
         const SHARDS: u32 = 16;

@@ -102,7 +102,7 @@ mod tests {
             (Allocators, PERIOD, part(250), Allocators),
             (Allocators, PERIOD, part(251), Kswapd),
             (Allocators, part(3000), part(0), Allocators),
-            // Most of so long a period was before memory became short.
+            // Most of such a long period lies before memory became short.
             (Kswapd, part(3001), part(0), Kswapd),
             (Allocators, part(3001), part(0), Kswapd),
         ];

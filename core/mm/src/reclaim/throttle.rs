@@ -169,8 +169,9 @@ mod tests {
     use highwater_platform::testing::TestPlatform;
     use highwater_units::Pfn;
 
-    /// A task once slept for 20 ms with nothing isolated: the inactive list had grown, so the last
-    /// thread with isolated pages found that they had not been too many, and woke nobody.
+    /// Regression: a task slept for 20 ms although nothing was isolated. The inactive list had
+    /// grown, so the last thread with isolated pages found that these had not been too many, and
+    /// woke nobody.
     #[test]
     fn waiters_wake_after_the_inactive_list_has_grown() {
         let platform = TestPlatform::new(512, Vec::new());

@@ -192,7 +192,7 @@ mod tests {
         Rules::new(&Config::default(), cpus, 2)
     }
 
-    /// Below 32 CPUs only the objects of a slab follow from the number of CPUs.
+    /// Below 32 CPUs, the number of CPUs determines only the number of objects of a slab.
     #[test]
     fn rules_of_small_systems_are_those_of_linux_6_5() {
         for (cpus, objects_min) in [(1, 8), (2, 12), (4, 16), (8, 20), (16, 24), (31, 24)] {

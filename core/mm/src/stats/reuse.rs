@@ -127,7 +127,8 @@ mod tests {
 
     #[test]
     fn no_more_is_needed_than_there_is() {
-        // One in four returns, after 1000 evictions: if chance decides, the others are in the way.
+        // One page in four returns, after 1000 evictions: if chance decides, the others are in the
+        // way.
         let stream = statistics(64 * 4000, (0..1000).map(|_| 1000));
         assert_eq!(stream.frames_to_avoid(0.9), Some(5000 + 5000 / 16));
     }

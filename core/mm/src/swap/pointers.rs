@@ -173,7 +173,7 @@ mod tests {
 
     const SPACE: SpaceId = SpaceId(1);
 
-    /// Of `pages` pages that pointers name, how many are read ahead if one in `one_in` is used.
+    /// How many of `pages` pages that pointers name are read ahead if one in `one_in` is used.
     fn read_ahead(pointers: &Pointers<TestPlatform>, pages: u32, one_in: u32) -> u32 {
         let mut read = 0;
         for page in 0..pages {
@@ -208,7 +208,7 @@ mod tests {
         assert!((1000..1500).contains(&first), "{first}");
         let later = read_ahead(&pointers, 100_000, 100_000);
         assert!((10..100).contains(&later), "{later}");
-        // Another region is judged apart.
+        // Another region is judged separately.
         assert!(pointers.admit(SPACE, Vpn(5 + REGION_PAGES)));
     }
 

@@ -205,7 +205,7 @@ impl Model {
         assert!(!self.swap.is_cached(slot));
     }
 
-    /// Once, or sometimes more often than a byte counts.
+    /// Once, or sometimes more often than a byte can count.
     fn duplicate(&mut self, random: &mut Prng, slot: Slot, count: u32, cached: Option<Pfn>) {
         let times = if random.percent(2) { 260 } else { 1 };
         (0..times).for_each(|_| self.swap.duplicate(CpuId(0), slot));
@@ -295,8 +295,8 @@ fn a_rotational_device_is_written_upwards_by_all_cpus() {
     });
 }
 
-/// A disk of many gigabytes was written to in its whole length by a program that used 200 MB, so
-/// that the tags of its slots took more and more of the program's memory.
+/// Regression: a program that used 200 MB wrote to the whole length of a disk of many gigabytes, so
+/// the tags of its slots took more and more of the program's memory.
 #[test]
 fn pages_that_are_written_again_and_again_spread_over_twice_their_slots() {
     const PAGES: usize = 8 * 512;
@@ -345,7 +345,7 @@ impl Users {
         let slots = (0..taken as u32).map(|i| Slot { index: first.index + i, ..first });
         for (slot, pfn) in slots.zip(&frames) {
             assert!(!self.taken[slot.index as usize].swap(true, SeqCst), "{slot:?} is used twice");
-            // A fault, or the end of the write: one of them has the frame.
+            // A fault, or the end of the write: only one of the two gets the frame.
             if random.percent(30) {
                 assert_eq!(self.swap.claim(CpuId(0), slot), Some(*pfn));
             } else {

@@ -6,7 +6,7 @@ use highwater_platform::{FrameRange, Lock};
 use highwater_units::{CpuId, FrameList, NodeId, Order, Pfn, Prng};
 use std::collections::BTreeSet;
 
-/// Counts how often, and by how many frames, the buddy allocators change.
+/// Counts the changes of the buddy allocators, and the frames of these changes.
 struct Watch<'a> {
     zone: &'a Zone<TestPlatform>,
     moves: u32,

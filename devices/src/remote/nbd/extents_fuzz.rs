@@ -86,7 +86,7 @@ fn the_last_holder_knows_that_it_is_and_descriptions_keep_extents() {
     assert!(other.let_go() && other.leave());
 }
 
-/// A forked child knows the extents of the moment when it was forked.
+/// A forked child knows the extents that were in use when it was forked.
 #[test]
 fn extents_that_another_process_has_now_are_not_given_back() {
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -155,7 +155,7 @@ pub(super) fn rest(link: &mut Link) -> Result<(), Problem> {
 mod tests {
     use super::*;
 
-    /// Expects this decision, after this number of reads, from these beats.
+    /// Expects that these beats lead to this decision, after this number of reads.
     #[track_caller]
     fn assert_found(beats: impl IntoIterator<Item = u64>, expected: (Sight, usize)) {
         let mut watch = Watch { beat: 1, same: 0, changed: None };

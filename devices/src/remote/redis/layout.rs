@@ -152,7 +152,7 @@ mod tests {
         // Its replica takes over.
         let owners = owners.after(&[master(2, 7, &[], 0)]);
         assert!(owners.of.iter().all(|owner| *owner == 2));
-        // The old master goes on, and does not know that yet.
+        // The old master continues, and does not know of the takeover yet.
         let owners = owners.after(&[master(0, 1, &[2], 0)]);
         assert!(owners.of.iter().all(|owner| *owner == 2));
         // A part of the slots moves.

@@ -182,7 +182,7 @@ mod tests {
             node.note_copied(since);
             assert_eq!(node.is_copied(), copied, "{since}");
         }
-        // Answers come in another order.
+        // Answers arrive in another order.
         node.note_lack(9);
         node.note_lack(8);
         node.note_copied(9);

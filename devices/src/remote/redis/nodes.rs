@@ -375,7 +375,7 @@ mod tests {
 
     const LOGIN: Login = Login { user: None, password: None };
 
-    /// A cluster of two masters, of which the first has two replicas; the key is the first's.
+    /// A cluster of two masters, the first of which has two replicas; the key belongs to the first.
     fn cluster() -> (Nodes, Key) {
         let nodes = Nodes::new(Arc::new([]), LOGIN, Kind::Cluster);
         let server = |port| Server::Tcp { host: "::1".to_owned(), port };
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(source(), 0);
         nodes.fails(0);
         assert_eq!(source(), 3);
-        // There may be another server at that address.
+        // By now, another server may have that address.
         describe(&nodes, &[2], &[1, 0]);
         assert_eq!(source(), 2);
         describe(&nodes, &[2, 3], &[1, 0]);

@@ -1,4 +1,4 @@
-/* What the programs of the tests share. */
+/* Functions that the programs of the tests share. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -18,7 +18,7 @@
 
 #define OK(call) CHECK((call) == HIGHWATER_OK)
 
-/* Whether a call has failed with this code, and a message of one line that has this part. */
+/* Whether a call has failed with this code and a message of one line that contains `part`. */
 static inline int failed(highwater_status status, highwater_status expected, const char *part)
 {
     const char *message = highwater_error_message();

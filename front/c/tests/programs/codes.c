@@ -2,7 +2,7 @@
 #include "check.h"
 #include <stdint.h>
 
-/* Opens with one setting beside a budget of 16 MiB. */
+/* Opens a memory with one setting besides a budget of 16 MiB. */
 static highwater_status open_with(const char *name, const char *value)
 {
     highwater_options *options = highwater_options_new();
@@ -77,7 +77,7 @@ static void nulls(highwater_memory *memory, char *paged)
     CHECK(failed(highwater_counter(memory, "pgfault", NULL), null, "value is NULL"));
     CHECK(failed(highwater_counters(NULL, &number, 1), null, "memory is NULL"));
     CHECK(failed(highwater_counters(memory, NULL, 1), null, "values is NULL"));
-    /* These end nothing. */
+    /* These calls have nothing to free. */
     highwater_options_free(NULL);
     highwater_unpin(NULL);
     OK(highwater_free(memory, NULL));

@@ -1,5 +1,5 @@
 /*
- * A mapped file of four times the budget: stores, sync, length, locks, and plain reads of it
+ * A mapped file of four times the budget: stores, sync, length, locks, and plain reads of the file
  * afterwards. The argument is a directory.
  */
 #include "check.h"

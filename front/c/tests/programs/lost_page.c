@@ -1,6 +1,6 @@
 /*
- * A swap file that loses pages: a checked copy returns an error. With a second argument, a plain
- * pointer: the process ends.
+ * A swap file that loses pages: a checked copy returns an error. With a second argument, the pages
+ * are read through a plain pointer: the process ends.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     highwater_memory *memory = open_memory(swap);
     char *paged = alloc(memory, SIZE);
     memset(paged, 5, SIZE);
-    /* Afterwards all pages are in the file: none is written, and makes it longer again. */
+    /* Afterwards all pages are in the file, so no later write makes the truncated file longer. */
     for (int round = 0; round < 2; round++)
         for (size_t at = 0; at < SIZE; at += 4096)
             CHECK(paged[at] == 5);

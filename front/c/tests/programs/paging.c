@@ -1,6 +1,6 @@
 /*
- * Contents, in a quarter of their size: resize, advice, copies, pins, the budget, counters. Prints
- * its peak resident memory beyond the budget, in KiB.
+ * Contents of four times the budget: resize, advice, copies, pins, the budget, counters. Prints its
+ * peak resident memory beyond the budget, in KiB.
  */
 #include "check.h"
 #include <errno.h>
@@ -62,7 +62,7 @@ static uint64_t *sizes(highwater_memory *memory, uint64_t *words)
     return words;
 }
 
-/* Reads all pages; stores the faults that waited for swap, and the pages that were read. */
+/* Reads all pages; stores how many faults waited for swap, and how many pages were read. */
 static void scan(highwater_memory *memory, const char *bytes, uint64_t *faults, uint64_t *pages)
 {
     uint64_t before[2], after[2];
@@ -88,7 +88,7 @@ static void advice(highwater_memory *memory, char *bytes)
     OK(highwater_advise(memory, bytes + 100, 4 * PAGE, HIGHWATER_ADVICE_DONTNEED));
     for (size_t at = 0; at < 5 * PAGE; at++)
         CHECK(bytes[at] == (at < 100 || at >= 4 * PAGE + 100 ? 9 : 0));
-    /* At random, a fault reads a page; else the neighbours come along. */
+    /* With random advice a fault reads one page; otherwise it reads neighbouring pages, too. */
     memset(bytes, 1, SIZE);
     OK(highwater_advise(memory, bytes, SIZE, HIGHWATER_ADVICE_RANDOM));
     scan(memory, bytes, &faults, &pages);
@@ -98,7 +98,7 @@ static void advice(highwater_memory *memory, char *bytes)
     CHECK(pages > 2 * faults);
 }
 
-/* With a readahead of one page, a fault reads its own. */
+/* With a readahead of one page, a fault reads only its own page. */
 static void no_readahead(const char *swap)
 {
     uint64_t faults, pages;
@@ -116,7 +116,7 @@ static void no_readahead(const char *swap)
     OK(highwater_close(memory));
 }
 
-/* More pins of a page than the library admits. */
+/* Pins a page more often than the library permits. */
 static void many_pins(const char *swap)
 {
     static highwater_pin *pins[5000];
@@ -137,7 +137,8 @@ static void many_pins(const char *swap)
     OK(highwater_close(memory));
 }
 
-/* A read may end early where a signal or a finished transfer of the thread is pending. */
+/* Reads in a loop: a read may end early if a signal or a finished transfer of the thread is
+   pending. */
 static void read_all(int file, char *to, size_t size)
 {
     while (size > 0) {
@@ -155,7 +156,7 @@ static void pins(highwater_memory *memory, char *bytes)
     void *moved = bytes;
     const size_t size = BUDGET / 8;
     OK(highwater_pin_range(memory, bytes + PAGE + 1, size, HIGHWATER_ACCESS_WRITE, &pin));
-    /* All the rest is used; system calls may still write here. */
+    /* All other pages are used; system calls may still write to the pinned range. */
     memset(bytes + PAGE + size + PAGE, 3, SIZE - 2 * PAGE - size);
     int zeros = open("/dev/zero", O_RDONLY);
     CHECK(zeros >= 0);

@@ -1,6 +1,7 @@
 /*
- * Threads and fork: threads share a memory, and have messages of their own; a child is refused
- * everything of its parent's and may open a memory; the parent's contents stay.
+ * Threads and fork: threads share a memory, and have messages of their own. In a child, calls with
+ * the parent's memory are refused, and the child may open a memory of its own; the parent's
+ * contents stay.
  */
 #include "check.h"
 #include <pthread.h>
@@ -16,7 +17,8 @@
 static highwater_memory *shared;
 static uint64_t *all;
 
-/* Writes a quarter of what all threads have, by pointers and copies, and allocates meanwhile. */
+/* Writes this thread's quarter of the shared words by copies, checks it by pointers, and allocates
+   meanwhile. */
 static void *work(void *argument)
 {
     uint64_t id = (uint64_t)(uintptr_t)argument, *mine = all + id * WORDS, part[512];

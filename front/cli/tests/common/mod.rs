@@ -10,7 +10,7 @@ pub(crate) fn binary() -> PathBuf {
     std::env::var_os("HIGHWATER").map_or_else(built, PathBuf::from)
 }
 
-/// Runs it.
+/// Runs the binary.
 pub(crate) fn highwater() -> Command {
     let mut command = Command::new(binary());
     // The test may run under `highwater run` itself.

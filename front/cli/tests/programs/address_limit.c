@@ -1,6 +1,6 @@
-/* A program that limits its addresses, and one that limits its data (RLIMIT_AS, RLIMIT_DATA): it
- * has as many as it said, and its threads, shared memory and children are none the worse for the
- * memory manager's range.
+/* A program that limits its addresses, and one that limits its data (RLIMIT_AS, RLIMIT_DATA). Each
+ * can use as much as its limit says, and the memory manager's range takes nothing away from its
+ * threads, shared memory and children.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -33,7 +33,7 @@ static void show(const char *who)
     fflush(stdout);
 }
 
-/* Uses what the limit allows, and is refused more. */
+/* Uses as much as the limit allows; a larger request is refused. */
 static void use(void)
 {
     size_t size = 48 * MIB;

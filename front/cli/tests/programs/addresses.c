@@ -1,5 +1,5 @@
-/* A program that is not position-independent and uses the address of malloc: that is an address in
- * the program itself, a jump to the function. Usage: addresses MIB. */
+/* A program that is not position-independent and uses the address of malloc: the address is one in
+ * the program itself, of a jump to the function. Usage: addresses MIB. */
 #include "check.h"
 
 static void *(*volatile allocate)(size_t) = malloc;

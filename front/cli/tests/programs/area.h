@@ -1,4 +1,4 @@
-/* A mapping and a model of it: which version every page should have, and which are unmapped. */
+/* A mapping and a model of it: the version of each page, and which pages are unmapped. */
 #ifndef AREA_H
 #define AREA_H
 
@@ -12,7 +12,7 @@ struct area {
     unsigned char *mapped;  /* per page: 0 where the program unmapped it */
 };
 
-/* Maps `pages` of zeros; room in the model for `capacity`. */
+/* Maps `pages` of zeros; the model has room for `capacity`. */
 __attribute__((unused))
 static struct area area_with_room(size_t pages, size_t capacity, uint64_t id)
 {

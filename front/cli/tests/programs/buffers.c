@@ -83,7 +83,7 @@ static ssize_t by_preadv(int file, const struct span *span)
     return preadv(file, pieces, PIECES, (off_t)span->file_offset);
 }
 
-/* Every slot, in the order of eviction. */
+/* Reads every slot, in the order of eviction. */
 static uint64_t read_slots(size_t pages, int flags, size_t grain, read_call *call, const char *name)
 {
     fresh_region(pages);
@@ -105,7 +105,7 @@ static uint64_t preadvs(size_t pages) { return read_slots(pages, 0, 1, by_preadv
 
 /* ---- write, pwrite, writev out of swapped-out buffers ---- */
 
-/* Reads what was written back into memory that is not managed. */
+/* Reads the written bytes back into memory that is not managed. */
 static uint64_t check_written(int file, size_t slot, size_t skew, size_t length, const char *where)
 {
     static unsigned char back[SLOT];
@@ -230,7 +230,7 @@ static uint64_t tcp(size_t pages)
 
 enum { BATCH = 8 };
 
-/* Printed on stdout: an unlimited run on the same machine prints the same. */
+/* Prints on stdout: an unlimited run on the same machine prints the same. */
 static int uring_or_say(struct uring *ring)
 {
     if (uring_open(ring, 2 * BATCH) == 0)

@@ -2,8 +2,8 @@
  *
  * With `number` by syscall(2), not by the functions of the C library.
  *
- * Every call of the mmap family on pages that are mapped, that are not, and on both; with lengths
- * and addresses that are wrong. The lines are the same wherever the addresses lie.
+ * Makes every call of the mmap family on mapped pages, on unmapped pages, and on both; and with
+ * wrong lengths and addresses. The lines are the same wherever the addresses lie.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -115,7 +115,7 @@ static void protection(unsigned char *p)
     CALL(mprotect(p, (size_t)-1, PROT_READ));
     CALL(mprotect(p, PAGE, 0x100));
     CALL(mprotect(p + 8 * PAGE, 10 * PAGE, PROT_READ));
-    /* It took effect up to the hole. */
+    /* The call took effect up to the hole. */
     int ends[2];
     MUST(pipe(ends) == 0 && write(ends[1], "abcdef", 6) == 6);
     CALL(read(ends[0], p + 7 * PAGE, 1));
@@ -254,7 +254,7 @@ static void children(void)
     look(p, 0, 7);
 }
 
-/* Mappings of more than the limit, of which one grows. */
+/* Mappings of more than the limit, one of which grows. */
 static void large(void)
 {
     size_t pages = 8 * MIB / PAGE;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const MIB: u64 = 1 << 20;
-/// Ways to map pages (`--mapping`).
+/// Values of `--mapping`.
 const WAYS: [&str; 2] = ["auto", "copy"];
 
-/// By the C library's functions, and by number. Both are paged.
+/// Calls made through the C library's functions, and calls made by number. Both kinds are paged.
 #[test]
 fn memory_calls_return_the_kernels_results() {
     let place = Place::beside_others();
@@ -23,7 +23,7 @@ fn memory_calls_return_the_kernels_results() {
     }
 }
 
-/// Races for some seconds; the kernel alone, for one: it prints the same.
+/// Races for some seconds within limits, and for one second without Highwater: both print the same.
 fn race(options: &[&str]) {
     let place = Place::new();
     let [short, long] =
@@ -69,7 +69,7 @@ fn core_files_have_the_size_of_the_memory_in_use() {
 }
 
 /// Whether a file contains a text. Another process reads the file, because the peak of this process
-/// counts in the peak of every program that a later test starts.
+/// counts towards the peak of every program that a later test starts.
 fn has(file: &Path, text: &str) -> bool {
     let found = Command::new("grep").args(["-q", "-a", "-F", text]).arg(file).status();
     found.expect("grep").success()

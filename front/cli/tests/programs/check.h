@@ -1,9 +1,8 @@
 /* Shared by the test programs: contents which follow from (page, version), and how to fail.
  *
- * A page has an identity (which never changes, also when the page is moved) and a version.
- * Version 0 is an unwritten page: all zeros. Every word of a page differs from every word of
- * any other page or version, so a page that is lost, stale, torn or swapped with another one
- * cannot go unseen.
+ * A page has an identity (which never changes, even if the page is moved) and a version. Version 0
+ * is an unwritten page: all zeros. Every word of a page differs from every word of any other page
+ * or version, so a page that is lost, stale, torn or swapped with another page cannot go unnoticed.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -52,7 +51,7 @@ static inline uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* The next number of a sequence; `state` is its own. */
+/* The next number of a pseudo-random sequence with this state. */
 static inline uint64_t next_random(uint64_t *state)
 {
     *state += 0x9e3779b97f4a7c15ull;
@@ -70,7 +69,7 @@ static inline uint64_t step_of(uint32_t version)
     return version == 0 ? 0 : 0xd1342543de82ef95ull;
 }
 
-/* Volatile, in address order: a reader of a copy taken meanwhile sees a prefix of the new words. */
+/* Volatile, in address order: a copy taken meanwhile holds the new words as a prefix. */
 __attribute__((unused))
 static void fill_page(void *at, uint64_t id, uint32_t version)
 {

@@ -1,4 +1,4 @@
-//! Programs that swap to several redis-servers, and to a cluster of which a master dies in mid run.
+//! Programs that swap to several redis-servers, and to a cluster in which a master dies in mid run.
 
 use crate::common::highwater;
 use crate::inputs::random_lines;
@@ -68,7 +68,7 @@ fn sort_goes_on_when_a_master_of_a_cluster_dies_in_mid_run() {
             }
             thread::sleep(A_WHILE);
             fullest(&servers).signal(libc::SIGKILL);
-            // At the end they are deleted.
+            // The keys are deleted at the end.
             servers.keys().len()
         });
         let run = Run::of(&mut command, &place.path(""), "limited", TIME_LIMIT);

@@ -62,7 +62,7 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-/* Writes each page anew, and checks it. */
+/* Writes new contents to each page, and checks the page. */
 static void use(char *paged, size_t pages)
 {
     static uint32_t version;

@@ -1,4 +1,4 @@
-//! `highwater ctl`: what it shows of the managers of a running session, and changes.
+//! `highwater ctl`: what it shows about the managers of a running session, and what it changes.
 
 use crate::place::Place;
 use crate::shares::Session;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// Lines of a key that begin as expected, such as one for each process.
+/// The number of lines of a key that begin as expected, such as one for each process.
 fn lines(session: &Session, key: &str, begin: &str) -> usize {
     let text = session.ctl(key).unwrap_or_default();
     text.lines().filter(|line| line.starts_with(begin)).count()
@@ -57,7 +57,7 @@ fn ctl_shows_and_changes_the_managers_of_all_processes() {
     for (key, usual) in [("swappiness", 60), ("readahead", 16), ("file-readahead", 256)] {
         assert_eq!(session.ctl(key), Some(format!("{key} = {usual}\n")));
     }
-    // Without readahead, every page is a major fault of its own.
+    // Without readahead, every page causes its own major fault.
     assert_eq!(session.ctl("swappiness=200"), Some("swappiness = 200\n".to_owned()));
     assert_eq!(session.ctl("readahead=1"), Some("readahead = 1\n".to_owned()));
     assert_eq!(session.ctl("readahead"), Some("readahead = 1\n".to_owned()));

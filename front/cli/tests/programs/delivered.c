@@ -1,5 +1,5 @@
-/* Signal handlers run on the stack that the signal interrupts, where a collector of garbage looks
- * for a thread's stack pointer, although a coroutine has a stack in paged memory.   delivered
+/* Signal handlers run on the stack that the signal interrupts, where a garbage collector looks for
+ * a thread's stack pointer, even if a coroutine has a stack in paged memory.   delivered
  *
  *   main --- swapcontext --> coroutine on a paged stack: raises signals; a timer interrupts it
  *        --- pthread_kill -> a thread on its own stack
@@ -21,7 +21,7 @@
 
 enum { PAGES = 4096, STACK = 256 << 10, TICKS = 100, SIGNALS = 50 };
 
-/* More than the budget, so that what was touched before is swapped out. */
+/* Larger than the budget, so that pages touched earlier are swapped out. */
 static unsigned char *all;
 static ucontext_t outside, inside;
 
@@ -76,10 +76,10 @@ static _Unwind_Reason_Code look(struct _Unwind_Context *frame, void *found)
     return _URC_NO_REASON;
 }
 
-/* Set while the signal interrupts it. */
+/* Set while the signal interrupts this thread. */
 static _Thread_local void *volatile interrupted;
 
-/* Blocks SIGALRM; lets the frame's pages leave before it returns. */
+/* Blocks SIGALRM; lets the frame's pages be swapped out before it returns. */
 static void on_usr1(int signal, siginfo_t *info, void *context)
 {
     ucontext_t *at = context;

@@ -1,5 +1,5 @@
-//! Swap devices that are added to a running session and removed from it, while its processes work
-//! on contents that they check.
+//! Swap devices are added to a running session and removed from it, while its processes check the
+//! contents they work on.
 
 use crate::place::Place;
 use crate::shares::Session;
@@ -28,7 +28,7 @@ fn pages_move_from_device_to_device_while_processes_use_them() {
     let (sh, shell) = (std::path::Path::new("sh"), ["-c", &script]);
     let mut session = Session::swapping("devices", 24 * MIB, &["ram:256M"], &[sh], &shell);
     session.expect_line("ready");
-    // Before the program starts: it begins with what is left.
+    // Change the devices before the program starts: it begins with the device that is left.
     let file = format!("dir:{dir}:256M");
     for request in [format!("swap-add={file}"), "swap-remove=ram:256M".to_owned()] {
         assert!(session.ctl(&request).is_some(), "{request}");
@@ -38,7 +38,7 @@ fn pages_move_from_device_to_device_while_processes_use_them() {
     session.until("three processes use the file", |members| {
         members.len() == 3 && devices(&session) == [file.clone()]
     });
-    // Then under load, there and back; each child reads its parent's device.
+    // Then change them under load, in both directions; each child reads its parent's device.
     for (add, remove, left) in [
         ("ram:256M".to_owned(), dir.to_string(), "ram:256M"),
         (file.clone(), "ram:256M".to_owned(), file.as_str()),
@@ -65,7 +65,7 @@ fn a_device_stays_where_its_pages_have_no_other_room() {
     assert!(session.refusal("swap-remove=/nowhere").contains("there are ram:256M"));
     assert!(session.refusal("swap-add=dir:/nonexistent:1G").contains("create the directory"));
     assert!(session.refusal("swap-add=ram:256M").contains("a swap device of this session already"));
-    // Its slots have room for three times as many pages as compress: these do not.
+    // The device has slots for three times its size, for pages that compress. These pages do not.
     assert!(session.ctl("swap-add=zram:16M").is_some());
     session.until("all have published what they use", |members| {
         members.len() == 2 && session.slots() > 24 * MIB

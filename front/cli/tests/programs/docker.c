@@ -1,5 +1,5 @@
-/* Runs a command behind a filter that refuses what Docker's default profile refuses, of the system
- * calls that Highwater makes:   docker COMMAND...
+/* Runs a command behind a filter that refuses those of Highwater's system calls that Docker's
+ * default profile refuses:   docker COMMAND...
  */
 #include "check.h"
 

@@ -1,5 +1,5 @@
-/* A signal stack that a thread has set before the process is served. It is in use when the thread
- * faults first, and taken away later, as Rust's library does at the end of main.
+/* A thread sets a signal stack before the process is served. The stack is in use when the thread
+ * first faults, and is unmapped later, as Rust's library does at the end of main.
  *
  *   early_stack
  */
@@ -37,7 +37,7 @@ static void *make(void *unused)
     return unused;
 }
 
-/* Where the thread faults first: outside of handlers, or in one on either stack. */
+/* Where the thread first faults: outside of handlers, or in a handler on either stack. */
 enum first { NO_HANDLER, ON_THE_STACK, ON_THE_THREADS };
 
 static void use(enum first first, int stack_flags)

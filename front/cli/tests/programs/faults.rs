@@ -1,5 +1,6 @@
-//! Swap that fails: a program goes on with the right contents, or ends with one line. Never wrong
-//! contents, never a bare signal, never a hang. docs/promises.md has this table for users.
+//! Swap that fails: a program goes on with the right contents, or ends with one line. It never gets
+//! wrong contents, never ends by a bare signal, and never hangs. docs/promises.md has this table
+//! for users.
 
 use crate::inputs::random_lines;
 use crate::place::{Limits, Mode, Place, Swap, note, program};
@@ -10,13 +11,13 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 1 << 20;
 /// Far above what a run takes: an allocation whose writes fail waits 2 s once.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
-/// Highwater's messages when no page can be written, when one cannot be read, and when one is not
-/// what was written.
+/// Highwater's messages when no page can be written, when a page cannot be read, and when a page
+/// was changed since it was written.
 const WRITES: &str = "memory is full, and writes to disk fail";
 const READ: &str = "a page could not be read: Input/output error";
 const CHANGED: &str = "returned a page that was changed since it was written";
 
-/// The messages where a fault leaves no room: of programs whose allocation fails, and Highwater's.
+/// The messages when a fault leaves no room: those of programs whose allocation fails, and ours.
 const NO_ROOM: &[&str] = &[REFUSED, "memory exhausted", FULL];
 
 /// The outcomes of a program.
@@ -26,13 +27,13 @@ enum Outcome {
     Well,
     /// It ends with a line that gives one of these reasons.
     Ends(&'static [&'static str]),
-    /// One of both: the fault may strike a page that is only read ahead.
+    /// Either of the two: the fault may hit a page that is only read ahead.
     Either(&'static [&'static str]),
 }
 use Outcome::{Either, Ends, Well};
 
-/// Faults, and what becomes of a program whose swap has them. Of 1000 transfers; the first 100, of
-/// which each has 16 pages at most, hold less than the programs need.
+/// Faults per 1000 transfers, and the outcome of a program whose swap has these faults. The first
+/// 100 transfers, of at most 16 pages each, hold less than the programs need.
 const TABLE: [(&str, Outcome); 15] = [
     ("delay=20", Well),
     ("write=once", Well),
@@ -54,7 +55,7 @@ const TABLE: [(&str, Outcome); 15] = [
     ),
 ];
 
-/// Faults of both replicas. Reads that fail on one are made again from the other.
+/// Faults of both replicas. A read that fails on one replica is repeated on the other.
 const REPLICAS: [(&str, Outcome); 6] = [
     ("write=200", Well),
     ("write=always", Ends(&[WRITES])),
@@ -113,7 +114,7 @@ fn sort_on_a_disk_that_fails() {
     }
 }
 
-/// Both replicas fail, as one disk would.
+/// Both replicas fail, as a single disk would.
 #[test]
 fn sort_on_two_disks_that_fail() {
     let place = Place::beside_others();
@@ -126,7 +127,7 @@ fn sort_on_two_disks_that_fail() {
     }
 }
 
-/// How long a program waits for writes that fail does not grow with its memory.
+/// The time that a program waits for failing writes does not grow with its memory.
 #[test]
 fn much_memory_whose_writes_fail_is_not_waited_for_longer() {
     let place = Place::new();

@@ -9,7 +9,7 @@ enum { PAGE = 4096, PAGES = 16384, ROUNDS = 3 };
 static unsigned char value(long page, int round) { return (unsigned char)(page * 7 + round); }
 
 int main(void) {
-    /* Before there is a manager, whose threads would have the same modes. */
+    /* Enable the traps before there is a manager: its threads would inherit the same modes. */
     if (feenableexcept(FE_ALL_EXCEPT) < 0) {
         return 1;
     }

@@ -1,4 +1,4 @@
-/* fork where other threads, signal handlers and stacks of the program's own are in the way. See
+/* fork while other threads, signal handlers or stacks of the program's own interfere. See
  * sections.h for usage. */
 #define _GNU_SOURCE
 #include "area.h"
@@ -24,7 +24,7 @@ static void set_timer(void)
     MUST(setitimer(ITIMER_REAL, &soon, NULL) == 0);
 }
 
-/* Also the numbers `at` and the next. */
+/* Uses the numbers `at` and the next one, too. */
 static void use_descriptors(int at)
 {
     int fd = open("/dev/null", O_RDONLY);
@@ -168,7 +168,7 @@ static uint64_t thread(size_t pages)
 enum { FORKS = 40, BUFFER = 1 << 20 };
 static atomic_int stop;
 
-/* Writes through a buffer whose pages come and go. */
+/* Writes through a buffer whose pages are swapped in and out. */
 static void *print(void *unused)
 {
     FILE *stream = fopen("/dev/null", "w");
@@ -247,7 +247,7 @@ static void fork_and_change(struct area *area, uint32_t version, const char *whe
     must_finish(child, where);
 }
 
-/* ---- few: the process may open no descriptor more ---- */
+/* ---- few: the process cannot open any more descriptors ---- */
 
 static uint64_t few(size_t pages)
 {
@@ -266,7 +266,7 @@ static uint64_t few(size_t pages)
     return hash;
 }
 
-/* ---- root: the process has another root directory, without that of its swap ---- */
+/* ---- root: the process has another root directory, which lacks the directory of its swap ---- */
 
 static uint64_t root(size_t pages)
 {

@@ -1,4 +1,4 @@
-//! Programs that fork where other threads, signal handlers and their own stacks are in the way.
+//! Programs that fork while other threads, signal handlers or stacks of their own interfere.
 
 use crate::place::{Limits, Mode, Place, Swap};
 use procfs::process::all_processes;
@@ -25,26 +25,27 @@ fn a_thread_may_fork_on_a_stack_in_paged_memory() {
     compare("thread", &Limits::of(4 * MIB));
 }
 
-/// Regression: the child had nothing where it returned to, since no page was shared.
+/// Regression: if the fork shared no page, the child lacked the stack pages that it returned to.
 #[test]
 fn a_thread_may_fork_on_a_paged_stack_where_no_page_is_shared() {
     let limits = Limits::of(4 * MIB);
     for limits in [Limits { large_pages: "on", ..limits }, Limits { map_files: "read", ..limits }] {
         compare("coroutine", &limits);
-        // With handlers the thread's own block is on that stack (docs/limits.md).
+        // With handlers, the C library's data about the thread lies on that stack (docs/limits.md).
         compare("thread", &Limits { mode: Some(Mode::InThread), ..limits });
     }
 }
 
-/// Regression: fork waited for a thread that held the list of streams, and that thread for pages
-/// that fork had locked.
+/// Regression (deadlock): fork waited for a thread that held the lock of the list of streams, and
+/// this thread waited for pages that fork had locked.
 #[test]
 fn threads_may_flush_streams_and_allocate_while_another_forks() {
     compare("streams", &Limits::of(4 * MIB));
 }
 
-/// Regression: the child's helper had the program's limit. Its guardian could open no descriptor of
-/// the process that it waits for, and stayed for ever, with all memory of the child.
+/// Regression: the child's helper inherited the program's limit on descriptors. The helper's
+/// guardian could not open a descriptor of the process whose end it waits for, so it stayed for
+/// ever and kept all memory of the child.
 #[test]
 fn no_process_is_left_where_a_child_may_open_no_descriptor() {
     compare("few", &Limits::of(4 * MIB));
@@ -63,7 +64,8 @@ fn no_process_is_left_where_a_child_may_open_no_descriptor() {
     }
 }
 
-/// Regression: the child looked for the directory of its swap below the new root, and was killed.
+/// Regression: after chroot, a child looked for its swap directory below the new root, and was
+/// killed.
 #[test]
 fn a_process_may_change_its_root_and_fork() {
     let limits = Limits { swap: Swap::Dir, ..Limits::of(4 * MIB) };

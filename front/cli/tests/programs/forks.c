@@ -153,7 +153,7 @@ struct writer {
     atomic_int *stop;
 };
 
-/* Word 0 is the version of the rest, which is written after it in address order. */
+/* Word 0 is the version of the other words, which are written after it in address order. */
 static void write_telling(unsigned char *at, uint64_t id, uint32_t version)
 {
     volatile uint64_t *word = (volatile uint64_t *)at;
@@ -163,7 +163,7 @@ static void write_telling(unsigned char *at, uint64_t id, uint32_t version)
         word[i] = value + i;
 }
 
-/* A fork may copy a page half written: new words first, then words of the version before. */
+/* A fork may copy a half-written page: new words first, then words of the previous version. */
 static void check_telling(const unsigned char *at, uint64_t id, const char *where)
 {
     const volatile uint64_t *word = (const volatile uint64_t *)at;

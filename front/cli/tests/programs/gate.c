@@ -1,5 +1,5 @@
 /* System calls whose pointers lie in paged memory that is swapped out: results, error numbers and
- * contents are those of calls with ordinary memory.   gate      in a writable directory
+ * contents are the same as with ordinary memory.   gate      in a writable directory
  *
  * gate_frame.h: how calls are compared. gate_files.h, gate_sockets.h, gate_system.h: calls that
  * succeed. gate_errors.h: bad pointers. gate_signals.h: signals, threads and coroutines.

@@ -36,14 +36,15 @@ fn calls_that_once_went_wrong_are_right() {
     compare_in_all_modes("gate_found");
 }
 
-/// A filter of the program's own was refused where it lay in paged memory, as libseccomp's does.
+/// Regression: loading a seccomp filter failed if the filter lay in paged memory, as libseccomp's
+/// does.
 #[test]
 fn programs_load_filters_from_swapped_out_memory() {
     compare_in_all_modes("seccomp");
 }
 
-/// No login by sshd succeeded: the manager's start, and the library at the end of the process, made
-/// calls that its filters end processes at.
+/// Regression: no login by sshd succeeded. The start of the manager, and the library at the end of
+/// the process, made system calls at which sshd's own filters end the process.
 #[test]
 fn a_process_that_restricts_itself_early_is_left_alone() {
     let place = Place::beside_others();
@@ -57,7 +58,8 @@ fn a_process_that_restricts_itself_early_is_left_alone() {
     }
 }
 
-/// Firefox asks whether the system has filters, and none of its processes was paged.
+/// Regression: Firefox only asks whether the system supports filters, but none of its processes was
+/// paged.
 #[test]
 fn a_process_that_asks_for_filters_is_paged() {
     let place = Place::beside_others();
@@ -67,55 +69,58 @@ fn a_process_that_asks_for_filters_is_paged() {
     place.compare_output("asks", &unlimited, &limits, &program).expect_swapping();
 }
 
-/// A collector of garbage looks for a thread's stack pointer there. It ended programs with libgc, D
-/// and Mono by SIGSEGV.
+/// A garbage collector looks for a thread's stack pointer on the thread's own stack. Regression:
+/// calls ran on another stack, and programs with libgc, D and Mono ended by SIGSEGV.
 #[test]
 fn calls_run_on_the_threads_own_stack_and_keep_registers() {
     compare_in_all_modes("own_stack");
 }
 
-/// All handlers ran on signal stacks once a coroutine was seen: programs of D and Crystal, with
-/// coroutines and a collector of garbage that stops threads by signals, ended by SIGSEGV.
+/// Regression: once a coroutine had been seen, all handlers ran on signal stacks. Programs in D and
+/// Crystal with coroutines and a garbage collector that stops threads by signals ended by SIGSEGV.
 #[test]
 fn handlers_run_on_the_interrupted_stack() {
     compare_in_all_modes("delivered");
 }
 
-/// Regression: a thread waited for ever for a new page of its stack, with the regions locked.
+/// Regression: a thread that needed a new page of its stack held the lock of the regions, and
+/// waited for ever.
 #[test]
 fn a_new_page_of_a_paged_stack_is_served() {
     compare_in_all_modes("new_stack");
 }
 
-/// The manager starts on a stack of its own. On the caller's it took 38 KiB, and ended programs by
-/// SIGSEGV; so did a program that started by execl there.
+/// The manager starts on a stack of its own. Regression: on the caller's stack it took 38 KiB,
+/// and small stacks overflowed (SIGSEGV), as they did when execl started a program there.
 #[test]
 fn small_stacks_are_enough() {
     compare_in_all_modes("small_stacks");
 }
 
-/// The kernel changes no signal stack that is in use: the gate's handlers stayed on the program's,
-/// and Rust programs ended by SIGSEGV once it was unmapped.
+/// Regression: the kernel does not change a signal stack that is in use, so the gate's handlers
+/// stayed on the program's signal stack. Rust programs ended by SIGSEGV once they had unmapped that
+/// stack.
 #[test]
 fn a_signal_stack_may_be_older_than_the_manager() {
     compare_in_all_modes("early_stack");
 }
 
-/// A thread was in a handler when it got its signal stack, and lost that for ever at the return: a
-/// missing page of a coroutine ended the process by SIGSEGV.
+/// Regression: a thread that got its signal stack while it was in a handler lost the stack for ever
+/// when the handler returned. The next missing page of a coroutine ended the process by SIGSEGV.
 #[test]
 fn a_signal_stack_that_a_return_takes_away_is_set_again() {
     compare_in_all_modes("late_stack");
 }
 
-/// SIGBUS of the program's own, children without descriptors, filters, blocked signals.
+/// The program's own SIGBUS, children without descriptors, filters, and blocked signals.
 #[test]
 fn threads_serve_their_own_faults() {
     compare_in_all_modes("in_thread");
 }
 
-/// Go's runtime replaces the handlers of SIGBUS and SIGSYS by system calls of its own. Where faults
-/// come as signals a program with it is not served. It was, and ended by one in 7 of 13 runs.
+/// Go's runtime replaces the handlers of SIGBUS and SIGSYS by system calls of its own. A program
+/// that contains it is not served where faults arrive as signals. Regression: it was served, and
+/// such a signal ended it in 7 of 13 runs.
 #[test]
 fn a_program_that_takes_the_signals_of_faults_runs_unserved() {
     let place = Place::beside_others();
@@ -174,7 +179,7 @@ impl Open {
         open
     }
 
-    /// Runs a command by a user without any right.
+    /// Runs a command as a user without any rights.
     fn run(&self, command: &[&str]) -> Output {
         let mut process = Command::new(command[0]);
         process.args(&command[1..]).current_dir(self.0.path());
@@ -187,8 +192,8 @@ impl Open {
 
 const RUN: [&str; 7] = ["./highwater", "run", "--paged", "8M", "--swap", "ram:256M", "--"];
 
-/// `highwater run` with default settings, by a user who may not serve faults of the kernel; and by
-/// the superuser of an unprivileged container.
+/// `highwater run` with default settings, run by a user without the right to serve faults of the
+/// kernel, and by root in an unprivileged container.
 #[test]
 fn an_ordinary_user_needs_no_rights() {
     let place = Place::beside_others();
@@ -204,18 +209,19 @@ fn an_ordinary_user_needs_no_rights() {
         }
         let served = open.run(&[before, &RUN, &["./gate_found"]].concat());
         let summary = String::from_utf8_lossy(&served.stderr);
-        // The program's own line comes first, and the end of a long message is seen first.
+        // The program's own line comes first. A long message is read from its end: repeat it there.
         let said = summary.lines().next().unwrap_or_default();
         assert!(served.status.success(), "{summary}\n{before:?} {}: {said}", served.status);
         assert!(served.stdout == alone.stdout, "{summary}\n{before:?}");
-        // /proc is that of another PID namespace in the container: names are the program's anyway.
+        // The container sees /proc of another PID namespace; the names are the program's even so.
         for part in ["swapped in", "    gate_found ("] {
             assert!(summary.contains(part), "{summary}\n{before:?}: no '{part}'");
         }
     }
 }
 
-/// As in Docker's default profile: userfaultfd is refused altogether. No swap device would help.
+/// As in Docker's default profile, userfaultfd is refused altogether, and no swap device would
+/// help.
 #[test]
 fn a_container_that_refuses_userfaultfd_is_told_which_flag_helps() {
     let place = Place::beside_others();
@@ -233,7 +239,7 @@ fn a_container_that_refuses_userfaultfd_is_told_which_flag_helps() {
     }
 }
 
-/// The profile allows the device: threads serve their own faults, by userfaultfds that it makes.
+/// The profile allows the device: threads serve their own faults with userfaultfds made by it.
 #[test]
 fn a_container_with_the_device_needs_no_other_flag() {
     if std::fs::File::open("/dev/userfaultfd").is_err() {

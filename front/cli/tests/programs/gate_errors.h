@@ -1,4 +1,4 @@
-/* Pointers that are bad: NULL, and into memory that is not mapped or protected. */
+/* Bad pointers: NULL, and into memory that is not mapped or is protected. */
 #ifndef GATE_ERRORS_H
 #define GATE_ERRORS_H
 

@@ -76,7 +76,7 @@ static void writes(size_t length)
     MUST(close(file) == 0);
 }
 
-/* Unequal parts, an empty one among them. */
+/* Parts of unequal sizes, one of them empty. */
 static struct iovec *parts(size_t length, uint64_t seed)
 {
     struct iovec array[PARTS] = {{NULL, 0}};
@@ -314,7 +314,7 @@ static void extended(size_t length)
     MUST(close(file) == 0);
 }
 
-/* Not vmsplice, for the pages would belong to the pipe after the call. */
+/* Not vmsplice, because the pages would belong to the pipe after the call. */
 static void offsets(size_t length)
 {
     off_t *in = PUT(off_t, 100), *out = PUT(off_t, 50), *sent = PUT(off_t, 7);

@@ -1,6 +1,6 @@
-/* What system calls on paged memory once got wrong, each as a section:   gate_found [SECTION...]
+/* Defects of system calls on paged memory, now fixed, each as a section:   gate_found [SECTION...]
  *
- * All memory of malloc is larger than what is small enough to stay unpaged; evict() swaps it out.
+ * Blocks of malloc are too large to stay unpaged here; evict() swaps them out.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -37,7 +37,7 @@ static void evict(void)
     static unsigned char *filler;
     if (filler == NULL)
         filler = map_pages(20 * MIB / PAGE);
-    /* New pages: of old ones, used in a loop, most would stay where they are. */
+    /* New pages: old pages, used in a loop, would mostly stay in memory. */
     MUST(madvise(filler, 20 * MIB, MADV_DONTNEED) == 0);
     for (size_t i = 0; i < 20 * MIB; i += PAGE)
         filler[i]++;
@@ -58,7 +58,7 @@ static int status_of(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* A blocking write to a pipe writes all: it was cut after 1 MiB. */
+/* A blocking write to a pipe writes everything. Regression: it was cut after 1 MiB. */
 static void long_write(void)
 {
     int ends[2];
@@ -96,8 +96,8 @@ static int new_file(const char *name, int flags)
     return file;
 }
 
-/* Records that processes append, and that processes with one position of a file write and read,
- * stay whole: those of more than 1 MiB were mixed.
+/* Records stay whole, whether processes append them, or write and read them at a shared file
+ * position. Regression: records of more than 1 MiB were mixed.
  */
 static void whole_records(int flags)
 {
@@ -136,8 +136,8 @@ static void shared_positions(void)
     whole_records(0);
 }
 
-/* The list of a file's extents is as long as the caller says: what lay beyond 4096 bytes of it was
- * lost. File systems without such a list refuse.
+/* The list of a file's extents is as long as the caller says. Regression: the part beyond 4096
+ * bytes was lost. File systems without such a list refuse the call.
  */
 static void extents(void)
 {
@@ -162,7 +162,7 @@ static void extents(void)
     MUST(close(file) == 0 && unlink("extents") == 0);
 }
 
-/* Pointers that were not known: they failed with EFAULT. */
+/* Regression: the gate did not know these pointer arguments, and the calls failed with EFAULT. */
 static void late_pointers(void)
 {
     unsigned long *vector = block(4096);
@@ -188,7 +188,7 @@ static void late_pointers(void)
     free(vector), free(found), free(information), free(other);
 }
 
-/* What another thread changes during poll stays: all of the array was copied back. */
+/* A change by another thread during poll is kept. Regression: the whole array was copied back. */
 static struct pollfd *watched;
 static int wake[2], idle[2];
 
@@ -231,7 +231,7 @@ static void environment(void)
     MUST(strcmp(answer, "seen\n") == 0);
 }
 
-/* Attributes of a spawned process were passed on while all signals were blocked. */
+/* Regression: attributes of a spawned process were passed on while all signals were blocked. */
 static void spawn_attributes(void)
 {
     posix_spawnattr_t *attributes = block(1 << 16);
@@ -247,7 +247,8 @@ static void spawn_attributes(void)
     free(attributes);
 }
 
-/* The kernel reads pages of a spliced buffer after the call: copies were overwritten. */
+/* The kernel reads pages of a spliced buffer after the call. Regression: it got copies, which were
+ * overwritten. */
 static void spliced(void)
 {
     int first[2], second[2];
@@ -263,7 +264,7 @@ static void spliced(void)
     free(a), free(b);
 }
 
-/* A child on a paged stack began in the page of the gate. */
+/* Regression: a child on a paged stack began in the page of the gate. */
 static int child_reads(void *at)
 {
     int zeros = open("/dev/zero", O_RDONLY);
@@ -279,7 +280,7 @@ static void cloned(void)
     free(at);
 }
 
-/* These set masks, too: a trapped call ended the process when SIGSYS was blocked. */
+/* These calls set masks, too. Regression: with SIGSYS blocked, a trapped call ended the process. */
 static ucontext_t here;
 
 static void masks(void)
@@ -306,8 +307,8 @@ static void masks(void)
     MUST(sigprocmask(SIG_SETMASK, &none, NULL) == 0);
 }
 
-/* Signals while coroutines run on paged stacks, of which the lower pages are missing; and exec with
- * strings on such a stack, after a directory of PATH without the program. */
+/* Signals while coroutines run on paged stacks whose lower pages are missing; and exec with strings
+ * on such a stack, after a directory of PATH without the program. */
 enum { COROUTINES = 100, STACK = 1 << 16 };
 
 static ucontext_t caller, coroutines[COROUTINES];
@@ -373,7 +374,7 @@ static void exec_of_coroutine(void)
     MUST(status_of(child) == 0);
 }
 
-/* vmsplice of the end of a pipe that is read fills memory: nothing was copied back. */
+/* vmsplice of a pipe's read end fills memory. Regression: nothing was copied back. */
 static void vmspliced(void)
 {
     int ends[2];
@@ -393,8 +394,8 @@ static int fails(long result, int error)
     return result == -1 && errno == error;
 }
 
-/* Buffers of more than 1 GiB are legal: the kernel was given pages that are not there, and a
- * datagram was lost. Lengths that no buffer has are refused, and at once. */
+/* Buffers of more than 1 GiB are legal. Regression: the kernel was given pages that do not exist,
+ * and a datagram was lost. Lengths that no buffer has are refused at once. */
 static void long_buffers(void)
 {
     size_t length = 3ul << 29;
@@ -422,7 +423,7 @@ static void long_buffers(void)
     close(zero), close(null), munmap(at, 64 * MIB);
 }
 
-/* Memory that ends within a buffer, after more than the budget: a read gets as far. */
+/* Mapped memory ends within a buffer, after more than the budget: a read gets that far. */
 static void cut_buffers(void)
 {
     size_t good = 20 * MIB;
@@ -442,7 +443,7 @@ static void cut_buffers(void)
     munmap(at, 24 * MIB);
 }
 
-/* Calls for messages that are wrong have the kernel's error, in its order of checks. */
+/* Message calls with errors fail with the kernel's error, in the kernel's order of checks. */
 static void messages(void)
 {
     enum { CONTROL = 128 << 10, MANY = 1025 };
@@ -477,7 +478,7 @@ static void messages(void)
     close(ends[0]), close(ends[1]);
 }
 
-/* A mask that the program may not read was read by the library: SIGSEGV. */
+/* Regression: the library itself read a mask that the program may not read: SIGSEGV. */
 static void bad_masks(void)
 {
     sigset_t *bad = (sigset_t *)8, *closed = map_pages(1);
@@ -505,7 +506,7 @@ static void await_stop(pid_t child)
     }
 }
 
-/* Reads 42 from a word of a traced child, and writes 43. A page that has left memory cannot be
+/* Reads 42 from a word of a traced child, and writes 43. A page that was swapped out cannot be
  * reached (docs/limits.md): the child writes to it again. */
 static void change_word(pid_t child, uint64_t *word, uint64_t *found)
 {
@@ -550,7 +551,7 @@ static void traced(void)
     MUST(ptrace(PTRACE_DETACH, child, NULL, NULL) == 0 && status_of(child) == 0);
 }
 
-/* Faults are served where the program may not read the time; numbers of no call are refused. */
+/* Faults are served where the program may not read the time; unknown call numbers are refused. */
 static void odd_calls(void)
 {
     char *at = block(16 * MIB);
@@ -570,7 +571,7 @@ static void odd_calls(void)
     close(ends[0]), close(ends[1]);
 }
 
-/* Pages that were swapped out kept their contents. Linux 6.13 lets a process drop its own. */
+/* Regression: swapped-out pages kept their contents. Linux 6.13 lets a process drop its own. */
 static void dropped(void)
 {
     size_t pages = 2 * MIB / PAGE;
@@ -633,7 +634,8 @@ static void dropped_by_raw_calls(void)
     }
 }
 
-/* Arguments that the kernel does not look at: a buffer was overwritten, a long one copied. */
+/* Arguments that the kernel does not look at. Regression: a buffer was overwritten, and a long one
+ * copied. */
 static void unused_buffers(void)
 {
     size_t length = 16 * MIB;

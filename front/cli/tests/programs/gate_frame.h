@@ -1,10 +1,10 @@
-/* Runs cases, each with its arguments in ordinary memory and in several places of paged memory
- * that is swapped out, and compares what they note: results, error numbers and contents.
+/* Runs cases, each with its arguments in ordinary memory and in several places of paged memory that
+ * is swapped out, and compares their recorded results, error numbers and contents.
  *
  *   case: put(), room() ... swapped() CALL() ... ---> entries, one list per place ---> compare
  *
- * Until swapped(), a case only fills memory: all places get that far before their pages are
- * swapped out at once. From there on the places have their turn one after the other.
+ * Until swapped(), a case only fills memory: all places get that far before their pages are swapped
+ * out together. From there on the places run one after the other.
  */
 #ifndef GATE_FRAME_H
 #define GATE_FRAME_H
@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 
-/* The first and FRESH_REFERENCE are ordinary memory. */
+/* REFERENCE and FRESH_REFERENCE are ordinary memory. */
 enum place {
     REFERENCE,       /* what the next three are compared with */
     START,           /* at the start of a page */
@@ -28,7 +28,7 @@ enum place {
 static const char *const PLACE_NAMES[] = {"ordinary", "start", "straddle", "half",
                                           "ordinary zeros", "fresh"};
 
-/* What a case needs. */
+/* Properties of a case. */
 enum { ONCE = 0, LENGTHS = 1, ALIGNED = 2 };
 
 struct gate_case {
@@ -71,12 +71,12 @@ static _Alignas(4096) unsigned char ordinary[2][ROOM];
 static unsigned char *arena, *filler, *shared_edges;
 static const struct gate_case *current;
 static size_t current_length, slice;
-/* Whether pages leave memory: not known, no, yes. */
+/* Whether pages are swapped out: unknown, no, yes. */
 static int evicts = -1;
 /* How often all pages were swapped out, and how often some stayed, as in a batch of another CPU. */
 static size_t times_out, times_stayed;
 
-/* ---- what a case notes ---- */
+/* ---- what a case records ---- */
 
 __attribute__((unused))
 static void look(const char *what, const void *at, size_t length)
@@ -112,9 +112,9 @@ static long tried(const char *what, long result)
     return result;
 }
 
-/* Makes a call; notes its result and error number. */
+/* Makes a call; records its result and error number. */
 #define CALL(call) called(#call, (errno = 0, (long)(call)))
-/* For results that vary, as those of open. */
+/* For results that vary, such as those of open. */
 #define TRY(call) tried(#call, (errno = 0, (long)(call)))
 
 /* ---- memory for arguments ---- */
@@ -214,7 +214,7 @@ static unsigned char *edge(void)
 
 enum bad { HOLE, NO_ACCESS, READ_ONLY, GOOD };
 
-/* Not before swapped(): else another mapping could get to be in the hole. */
+/* Not before swapped(), or another mapping could be placed in the hole. */
 __attribute__((unused))
 static void spoil(unsigned char *border, enum bad bad)
 {
@@ -250,8 +250,8 @@ static size_t all_resident(void)
     return count;
 }
 
-/* Writes to new pages, until none of `at` is resident. NULL: of the blocks of all runs. Old ones
- * would be used in a loop, in which most pages stay where they are. */
+/* Writes to new pages until none of `at` is resident; `at` NULL: none of the blocks of all runs.
+ * Old pages would be used in a loop, in which most pages stay in memory. */
 static void evict(const unsigned char *at, size_t size)
 {
     static size_t position;
@@ -271,7 +271,7 @@ static void evict(const unsigned char *at, size_t size)
     times_stayed += evicts == 1;
 }
 
-/* Swaps out what the case has put into paged memory. */
+/* Swaps out the memory that the case has filled. */
 __attribute__((unused))
 static void swapped(void)
 {
@@ -284,7 +284,7 @@ static void swapped(void)
     }
 }
 
-/* Once more, in the turn of a place. */
+/* Again, when the turn of a place comes. */
 __attribute__((unused))
 static void swapped_again(void)
 {
@@ -399,7 +399,7 @@ static void run_group(const char *name, const struct gate_case *cases)
     fflush(stdout);
 }
 
-/* Fails if the cases did not test what they are for. */
+/* Fails if the cases did not test what they exist for. */
 static void frame_end(void)
 {
     if (times_stayed > times_out / 3)

@@ -23,7 +23,7 @@ static void count_signal(int signal)
     handled++;
 }
 
-/* Writes out of paged memory. */
+/* Writes to a pipe from paged memory. */
 static void write_in_handler(int signal)
 {
     int error = errno;
@@ -47,7 +47,8 @@ static void handle(int signal, void (*handler)(int), int flags)
     MUST(sigaction(signal, &action, NULL) == 0);
 }
 
-/* SIGALRM after some time, and again after `again_us`, for it may arrive before a call begins. */
+/* Sends SIGALRM after some time, and every `again_us` after that, because it may arrive before a
+ * call begins. */
 static void signal_in(long first_us, long again_us)
 {
     struct itimerval times = {{0, again_us}, {0, first_us}};
@@ -61,8 +62,8 @@ static void *write_later(void *end)
     return NULL;
 }
 
-/* Of 100 s, after an interruption. A signal that was pending ends the sleep at once, and the time
- * left includes the slack of the timer: some microseconds more than 100 s. */
+/* The time left of 100 s, after an interruption. A pending signal ends the sleep at once, and then
+ * the time left includes the slack of the timer: some microseconds more than 100 s. */
 static int is_left_of_100_s(const struct timespec *left)
 {
     return left->tv_sec == 99 || (left->tv_sec == 100 && left->tv_nsec < 1000000);
@@ -116,7 +117,7 @@ static void blocked_signals(unsigned char *at)
     MUST(pthread_sigmask(SIG_SETMASK, &before, &all) == 0);
     sigset_t wanted_set;
     sigfillset(&wanted_set);
-    /* SIGSYS and SIGBUS are the gate's: no mask has them. */
+    /* SIGSYS and SIGBUS belong to the gate: no mask contains them. */
     for (int signal = 1; signal < SIGSYS; signal++) {
         int never = signal == SIGKILL || signal == SIGSTOP || signal == SIGBUS;
         if (!never && !sigismember(&all, signal))
@@ -150,7 +151,7 @@ static void handlers_that_write(unsigned char *at)
     printf("handlers that write: ok\n");
 }
 
-/* Out of a handler that interrupted a read into paged memory. */
+/* Jumps out of a handler that interrupted a read into paged memory. */
 static void jumps(unsigned char *at)
 {
     int ends[2];

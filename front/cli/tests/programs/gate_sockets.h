@@ -19,7 +19,7 @@ static void close_both(const int *ends)
     MUST(close(ends[0]) == 0 && close(ends[1]) == 0);
 }
 
-/* Of one signal, or none. */
+/* A set of one signal, or none. */
 static sigset_t *signal_set(int signal)
 {
     sigset_t set = {{0}};
@@ -145,7 +145,7 @@ static void local_names(size_t length)
     MUST(close(listener) == 0 && close(end) == 0 && close(other) == 0);
 }
 
-/* Also with a descriptor among the control data, which is cut short the second time. */
+/* Also with a descriptor among the control data, which are truncated the second time. */
 static void messages(size_t length)
 {
     struct msghdr *out = vary(sizeof *out), *in = vary(sizeof *in);

@@ -1,5 +1,6 @@
-/* Ways to the first write to a page that a fork has shared, while memory is short: stores, reads of
- * a pipe and of a socket, pages whose protection changes, that are dropped, moved and unmapped.
+/* First writes to pages that a fork has shared, while memory is short: by stores, by reads from a
+ * pipe and a socket, and on pages whose protection changes, or that are dropped, moved and
+ * unmapped.
  *
  *   guarded MIB ROUNDS   in each round, a process with MIB of pages forks a child, which forks one,
  *                        too. Each changes its pages, and checks them; the parent by two threads,
@@ -18,7 +19,7 @@ static char *paged;
 /* The version of a page in this process. */
 static uint32_t *version;
 
-/* Pages of the parent's threads: each has every second one. */
+/* The pages of a thread of the parent: every second one. */
 struct work {
     uint32_t next;
     size_t first, step;
@@ -87,7 +88,7 @@ static void check_all(const char *when)
         check_page(paged + page * PAGE, page, version[page], when);
 }
 
-/* A mapping of its own grows, so that it moves. */
+/* A mapping that only this process uses grows, so that it moves. */
 static char *move(char *area, size_t round)
 {
     size_t len = AREA_PAGES * PAGE;

@@ -1,5 +1,5 @@
-/* A library whose fork handlers, registered when it is loaded, read memory in the child, as those
- * of some allocators do. Without LIBRARY: the program linked with it.   handlers MIB */
+/* A library whose fork handlers, registered when it is loaded, read memory in the child, as the
+ * handlers of some allocators do. Without LIBRARY: the program linked with it.   handlers MIB */
 #define _GNU_SOURCE
 #include "check.h"
 

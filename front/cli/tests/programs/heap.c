@@ -22,7 +22,7 @@ struct heap {
     uint64_t random, next_id, hash;
 };
 
-/* Equally many of each order of magnitude. */
+/* Each order of magnitude is equally likely. */
 static size_t pick_size(struct heap *heap)
 {
     size_t size = SMALLEST << next_random(&heap->random) % 10;
@@ -66,7 +66,7 @@ static void *must_align(void *at, size_t alignment, const char *where)
     return at;
 }
 
-/* Each of the ways to get memory. */
+/* Allocates in one of the possible ways. */
 static unsigned char *get(struct heap *heap, size_t size)
 {
     size_t alignment = 16ul << next_random(&heap->random) % 18;
@@ -175,7 +175,7 @@ static void *churn_thread(void *heap)
     return NULL;
 }
 
-/* Threads allocate concurrently; memory of one is freed by another. */
+/* Threads allocate concurrently; memory of one thread is freed by another. */
 static uint64_t threads(size_t pages)
 {
     struct heap heaps[THREADS] = {0};

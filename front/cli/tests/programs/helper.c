@@ -1,6 +1,6 @@
 /* A paged program ends thread by thread, changes its credentials, closes every descriptor, forks
- * for generations, and is read by another process. The manager's threads, in another process, must
- * not be affected. See sections.h for usage. */
+ * for generations, and is read by another process. None of this may affect the manager's threads,
+ * which run in another process. See sections.h for usage. */
 #define _GNU_SOURCE
 #include "sections.h"
 
@@ -33,7 +33,7 @@ static uint64_t checked(const unsigned char *at, size_t pages, uint32_t version,
     return hash_bytes(1, at, pages * PAGE);
 }
 
-/* A child that must exit with status 0. */
+/* Runs `act` in a child that must exit with status 0. */
 static void in_child(void (*act)(void *, size_t), void *of, size_t pages)
 {
     fflush(NULL);
@@ -321,7 +321,7 @@ static uint64_t early(size_t pages)
 
 /* ---- generations: their number changes neither contents nor the number of descriptors ---- */
 
-/* Each has the swap files of up to so many ancestors. */
+/* Each generation has the swap files of up to this many ancestors. */
 enum { GENERATIONS = 24, ANCESTORS = 4 };
 
 static int descriptors(void)

@@ -27,8 +27,8 @@ fn a_program_sees_one_thread_and_no_child() {
     compare("seen", Swap::Ram);
 }
 
-/// The kernel dropped the status of a helper that had ended as it should: the executed program was
-/// killed.
+/// Regression: the kernel dropped the exit status of a helper that had ended normally, and the
+/// program that was executed next was killed.
 #[test]
 fn a_program_that_ignores_its_children_may_execute_another() {
     compare("ignored", Swap::Ram);
@@ -61,7 +61,7 @@ fn other_processes_read_swapped_out_contents_not_zeros() {
     compare_within("read", &Limits::of(8 * MIB).by_handlers());
 }
 
-/// Regression: such a read made the kernel map zero pages if the range was not registered yet.
+/// Regression: such a read made the kernel map zero pages if the range was not yet registered.
 #[test]
 fn reading_a_new_child_does_not_change_its_contents() {
     compare("early", Swap::Ram);
@@ -69,7 +69,7 @@ fn reading_a_new_child_does_not_change_its_contents() {
 
 #[test]
 fn descriptors_do_not_grow_with_generations() {
-    // Each of 24 generations writes what it inherits, and all share the room of the devices.
+    // Each of 24 generations writes to the pages it inherits, and all share the devices' room.
     for swap in [Swap::Ram, Swap::Dir] {
         let limits = Limits { swap, swap_size: 24 * 16 * MIB, ..Limits::of(8 * MIB) };
         compare_within("generations", &limits);

@@ -1,8 +1,8 @@
-/* One thread unmaps memory, uses other memory, and maps the first again at its old addresses: no
- * other mapping has come there meanwhile.   holes PAGED_MIB
+/* One thread unmaps memory, uses other memory, and maps the first again at its old addresses:
+ * meanwhile, no other mapping was placed there.   holes PAGED_MIB
  *
  * The manager works in this program's address space, and its memory grows while the program waits
- * for its pages. The kernel would put it into the holes.
+ * for its pages. The kernel would place this memory in the holes.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -30,7 +30,7 @@ static const char *mapping_at(const unsigned char *at)
     return "?";
 }
 
-/* From one page to 64 MiB; shared, so that they are not paged, and close to each other. */
+/* From one page to 64 MiB; shared, so that the mappings are not paged, and close to each other. */
 static void make_holes(void)
 {
     for (size_t i = 0; i < HOLES; i++) {

@@ -1,5 +1,5 @@
-/* The host swaps out pages that Highwater has in memory: MADV_PAGEOUT past the C library, with
- * swap of the kernel's. See sections.h for usage. */
+/* The host swaps out pages that Highwater has in memory: the program calls MADV_PAGEOUT past the C
+ * library, with swap of the kernel. See sections.h for usage. */
 #define _GNU_SOURCE
 #include "area.h"
 #include "children.h"
@@ -10,7 +10,7 @@
 
 enum { ROUNDS = 3 };
 
-/* The host swaps out what it finds of the area. */
+/* Makes the host swap out the area's pages that it finds. */
 static void page_out(const struct area *area)
 {
     MUST(syscall(SYS_madvise, area->base, area->pages * PAGE, MADV_PAGEOUT) == 0);
@@ -32,7 +32,7 @@ static size_t swapped_by_host(const struct area *area)
     return count;
 }
 
-/* Brings all pages in and lets others go, with the host at work between the two. */
+/* Swaps all pages in and others out, with the host at work between the two. */
 static void churn(struct area *area, uint32_t version)
 {
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -44,7 +44,7 @@ static void churn(struct area *area, uint32_t version)
     }
 }
 
-/* ---- evicted: pages leave the program after the host has swapped them out ---- */
+/* ---- evicted: pages are evicted after the host has swapped them out ---- */
 
 static uint64_t evicted(size_t pages)
 {

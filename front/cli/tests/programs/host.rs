@@ -1,4 +1,4 @@
-//! Programs whose memory the host swaps out, too: the kernel's swap, on a zram device.
+//! Programs whose memory is also swapped out by the host: to the kernel's swap, on a zram device.
 
 use crate::place::{Limits, Place};
 use highwater_platform::testing::skip_or_fail;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 const CONTROL: &str = "/sys/class/zram-control";
-/// Times that the removal of a device is tried, which the system may hold open for a moment.
+/// Attempts to remove a device, which the system may hold open for a moment.
 const REMOVALS: u32 = 50;
 
 /// A zram device that the kernel swaps to, until this is dropped.
@@ -47,7 +47,7 @@ impl HostSwap {
 
 impl Drop for HostSwap {
     fn drop(&mut self) {
-        // Fails if it never became swap.
+        // Fails if the device never became swap.
         let _ = self.run("swapoff", &[]);
         let mut left = REMOVALS;
         while self.remove().is_err() && left > 0 {
@@ -87,7 +87,8 @@ fn pages_that_the_host_swaps_out_keep_contents_with_large_pages() {
     compare(&EVERYBODYS, &Limits { large_pages: "on", ..Limits::of(12 * MIB) });
 }
 
-/// Regression: in a child that may not open /proc/self/pagemap such pages were taken for vanished.
+/// Regression: a child that may not open /proc/self/pagemap took such pages for pages that had
+/// vanished.
 #[test]
 fn a_child_without_privileges_keeps_pages_that_the_host_swaps_out() {
     compare(&["unprivileged"], &Limits::of(12 * MIB));

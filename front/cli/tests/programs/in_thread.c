@@ -1,6 +1,6 @@
-/* What may go wrong where a thread serves its own faults: SIGBUS of the program's, a process
- * without descriptors, filters, small stacks, memory that is used while signals are blocked.
- * Prints what it finds, which is equal without Highwater. */
+/* Possible failures where a thread serves its own faults: the program's own SIGBUS, a process
+ * without descriptors, filters, small stacks, memory that is used while signals are blocked. Prints
+ * its findings, which are the same without Highwater. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ static void die(const char *what)
             die(#it);        \
     } while (0)
 
-/* More than the budget, so that what was touched before is swapped out. */
+/* Larger than the budget, so that pages touched earlier are swapped out. */
 static unsigned char *all;
 
 static unsigned char value_of(size_t at, int seed)
@@ -71,14 +71,14 @@ static void on_bus(int signal, siginfo_t *info, void *context)
     siglongjmp(back, 1);
 }
 
-/* A file that was mapped and then cut: the kernel's own SIGBUS, with the program's mask. */
+/* A file that was mapped and then truncated: the kernel's own SIGBUS, with the program's mask. */
 static void cut_file(void)
 {
     char name[] = "/tmp/in_thread.XXXXXX";
     int file = mkstemp(name);
     MUST(file >= 0 && unlink(name) == 0 && ftruncate(file, 64 * PAGE) == 0);
     char *mapped = mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    /* Over paged memory, too. */
+    /* Map the file over paged memory, too. */
     char *over = mmap(all + 4 * MIB, 64 * PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0);
     MUST(mapped != MAP_FAILED && over == (char *)all + 4 * MIB);
     struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO}, before;
@@ -96,7 +96,7 @@ static void cut_file(void)
               0) == over);
 }
 
-/* SIGBUS from a process, and the default action. */
+/* SIGBUS sent by a process, and the default action. */
 static void sent(void)
 {
     signals = 0;
@@ -119,7 +119,7 @@ static void sent(void)
     signal(SIGBUS, SIG_DFL);
 }
 
-/* Serves itself with all signals blocked, and its children, too. */
+/* A thread, and its children, are served with all signals blocked. */
 static void *with_all_blocked(void *found)
 {
     sigset_t every;
@@ -141,7 +141,7 @@ static void blocked(void)
     printf("with signals blocked, on a small stack: %zu wrong\n", *found);
 }
 
-/* A child of vfork closes everything and then uses what is swapped out. */
+/* A child of vfork closes everything and then uses swapped-out memory. */
 static void without_descriptors(void)
 {
     fill(2);
@@ -159,7 +159,7 @@ static void without_descriptors(void)
     printf("without descriptors: %zu wrong, then %zu\n", found, wrong(3));
 }
 
-/* posix_spawn: what it gets is swapped out, and it uses it with signals blocked. */
+/* posix_spawn: its arguments are swapped out, and it uses them with signals blocked. */
 static void spawn(void)
 {
     extern char **environ;
@@ -182,7 +182,7 @@ static void spawn(void)
     }
 }
 
-/* A filter that lets a thread do hardly anything, in a child. */
+/* A filter in a child, which allows a thread only a few system calls. */
 static void filter(void)
 {
     struct sock_filter code[] = {
@@ -231,7 +231,7 @@ static void raw(void)
     printf("a task of clone: %zu wrong\n", found);
 }
 
-/* Signals that come while faults are served: their handlers fault, too, and jump. */
+/* Signals that arrive while faults are served: their handlers fault, too, and jump. */
 static void on_alarm(int signal)
 {
     (void)signal;
@@ -287,8 +287,8 @@ static void timer_thread(void)
     printf("a timer's thread: %d\n", timed);
 }
 
-/* A thread is cancelled at its cancellation points, not where it faults: pages and locks stayed
- * held when a read of the manager's was one. */
+/* A thread is cancelled at its cancellation points, not where it faults. Regression: a read by the
+ * manager was a cancellation point, and pages and locks stayed held. */
 static volatile int finished[16];
 
 static void *fault_on(void *number)

@@ -137,7 +137,7 @@ static uint64_t shared(size_t pages)
 
 enum { CHILDREN = 6, NUMBERS = 4096, FILE_PAGES = 64 };
 
-/* A child that needs no manager yet has other descriptors, so each one needs it first. */
+/* A child that needs no manager yet has other descriptors, so make each child need it first. */
 static unsigned open_descriptors(void)
 {
     unsigned found = 0;
@@ -147,8 +147,8 @@ static unsigned open_descriptors(void)
     return found;
 }
 
-/* A generation may have one descriptor for its parent's swap file, and one that tells the parent
- * of its end. */
+/* A generation may have one descriptor for its parent's swap file, and one that reports the
+ * parent's end. */
 enum { EACH_GENERATION = 2 };
 
 static void count_descriptors(struct area *area, unsigned generation)
@@ -192,7 +192,7 @@ static void among_siblings(struct area *area)
     }
 }
 
-/* A file that is mapped for reading, and has no other descriptor. */
+/* A file that is mapped for reading, and that no other descriptor refers to. */
 static const unsigned char *map_file(void)
 {
     static unsigned char page[PAGE];

@@ -1,5 +1,5 @@
-//! A `highwater run` that is killed: processes that go on keep their common budget, also those that
-//! start later, and the last one leaves nothing behind.
+//! A `highwater run` that is killed: the processes that go on, and those that start later, keep
+//! their common budget, and the last one leaves nothing behind.
 
 use crate::common::highwater;
 use crate::place::Place;
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 32 * MIB;
-/// Pages that each process has at least; a new one may exceed the budget by so many for a moment.
+/// The least pages of each process; a new process may exceed the budget by as many for a moment.
 const FLOOR: u64 = highwater_session::FLOOR;
-/// Far above what is waited for.
+/// Far above the time that any wait takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Starts a tree of processes that outlives the shell, which dies with `highwater run`.
@@ -28,8 +28,8 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 fn kill(pid: u32) {
-    // SAFETY: a plain system call. The process is of this test, and its number is not reused so
-    // soon.
+    // SAFETY: a plain system call. The process belongs to this test, and its number is not reused
+    // so soon.
     unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
 }
 
@@ -42,7 +42,7 @@ fn is_whole(budget: &Budget) -> bool {
     budget.members().iter().all(is_there) && budget.granted() <= budget.limit()
 }
 
-/// Another run, which removes what killed ones left.
+/// Starts another run, which removes what killed runs have left.
 fn another_run() {
     let run = highwater().args(["run", "--quiet", "--memory", "16M", "--", "true"]).status();
     assert!(run.unwrap().success());
@@ -115,7 +115,7 @@ fn a_run_and_processes_that_are_killed_at_once_are_removed_by_the_next_run() {
     run.kill().unwrap();
     run.wait().unwrap();
     let mut pids: Vec<u32> = budget.members().iter().map(|member| member.image.pid).collect();
-    // The parent first, so that it replaces none.
+    // Kill the parent first, so that it replaces no child.
     pids.sort_unstable();
     pids.iter().copied().for_each(kill);
     assert_eq!(lines.count(), 0);

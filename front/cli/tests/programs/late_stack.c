@@ -1,6 +1,6 @@
-/* A thread is in a signal handler when the manager starts. The return from there takes its signal
- * stack back to what was set before. Then it runs a coroutine on a stack of malloc, and overflows
- * its own stack with a signal stack of the program.
+/* A thread is in a signal handler when the manager starts. The return from the handler restores the
+ * signal stack that was set before. Then the thread runs a coroutine on a stack of malloc, and
+ * overflows its own stack with a signal stack of the program.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -33,7 +33,7 @@ static void overflowed(int signal)
     siglongjmp(before, 1);
 }
 
-/* Returns the sum of 1 to `depth`, on a stack of so many frames. */
+/* Returns the sum of 1 to `depth`, with a stack frame for each. */
 static int deep(int depth)
 {
     volatile unsigned char frame[FRAME];

@@ -1,4 +1,4 @@
-/* Memory for a limit on everything.
+/* Uses memory under a limit on all memory.
  *
  *   limit compressible MIB   fills MIB of pages that compress well, and checks them four times in
  *                            another order each time
@@ -106,7 +106,7 @@ static void saves(size_t mib)
         check_page(paged + page * PAGE, page, version[page], "at the end");
 }
 
-/* Changes all pages, and checks them when the other process has been told to go on. */
+/* Changes all pages, and checks them once the other process has been told to go on. */
 static void change(char *paged, size_t pages, int tell)
 {
     for (size_t page = 0; page < pages; page++) {
@@ -119,7 +119,7 @@ static void change(char *paged, size_t pages, int tell)
         check_page(paged + page * PAGE, page, 2, "what was written");
 }
 
-/* Checks pages as they were at the fork, after the other process has changed all. */
+/* Checks that pages are as they were at the fork, after the other process has changed all. */
 static void keep(char *paged, size_t pages, int told)
 {
     char byte;

@@ -1,5 +1,5 @@
-//! `--memory` is a limit on all memory of a run. Samples from outside show what is resident of the
-//! whole tree, `highwater run` and swap in RAM included.
+//! `--memory` is a limit on all memory of a run. Samples from outside show the resident memory of
+//! the whole tree, including `highwater run` and swap in RAM.
 
 use crate::common::{binary, highwater};
 use crate::gate::compare_in_all_modes;
@@ -19,8 +19,8 @@ const MIB: u64 = 1 << 20;
 /// Time between samples.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// The memory of a process and its descendants, in bytes: of a page that several map, a part each.
-/// Helpers of the library have the memory of the process that they help.
+/// The memory of a process and its descendants, in bytes. A page that several processes map counts
+/// in parts, one for each. Helpers are left out: they map the memory of the process that they help.
 fn resident(root: i32) -> u64 {
     let stats: Vec<_> =
         all_processes().unwrap().flatten().filter_map(|it| it.stat().ok()).collect();
@@ -41,16 +41,16 @@ fn counted(pid: i32) -> u64 {
     maps.iter().filter_map(|map| map.extension.map.get("Pss")).sum()
 }
 
-/// A run that has ended, and what was resident at each sample.
+/// A run that has ended, and the resident memory at each sample.
 struct Sampled {
     output: Output,
     samples: Vec<u64>,
 }
 
 impl Sampled {
-    /// The most that was resident. The kernel reads page table after page table: a page that is
-    /// compressed meanwhile counts twice, so only what three samples in a row show was there. Two
-    /// erred together in one of ten runs.
+    /// The most memory that was resident. The kernel reads page table after page table, so a page
+    /// that is compressed meanwhile counts twice: use only what three samples in a row show. In one
+    /// of ten runs, two samples in a row were wrong.
     fn most(&self) -> u64 {
         self.shown().max().unwrap_or(0)
     }
@@ -99,7 +99,7 @@ fn sample_well(command: Command) -> Sampled {
     sampled
 }
 
-/// Runs a program that is to fill the limit, and returns the most that was resident, in bytes.
+/// Runs a program that fills the limit, and returns the most resident memory, in bytes.
 fn most_resident(what: &str, limit: u64, command: Command, place: &Place) -> u64 {
     let most = sample_well(command).most();
     let mib = |bytes: u64| bytes as f64 / MIB as f64;
@@ -123,8 +123,8 @@ fn a_tree_stays_within_its_limit() {
     expect_within("six processes of 32 MiB", 96 * MIB, command, &place);
 }
 
-/// A container's root starts its program as another user. Each of three processes had the limit for
-/// its pages alone.
+/// A container's root starts its program as another user. Regression: each of three processes was
+/// given the whole limit for its own pages.
 #[test]
 fn processes_of_another_user_share_the_limit_of_root() {
     if !rustix::process::geteuid().is_root() {
@@ -154,7 +154,7 @@ fn compressed_pages_count_towards_the_limit() {
     expect_within("160 MiB, zram", 96 * MIB, command, &place);
 }
 
-/// A run of the soak with such a tier once had 9 MiB of 63 left for its pages.
+/// Regression: in a run of the soak with such a tier, 9 MiB of 63 were left for pages.
 #[test]
 fn a_tier_leaves_half_of_the_limit_to_pages() {
     let place = Place::new();
@@ -197,8 +197,9 @@ fn without_a_device_pages_are_compressed_before_they_go_to_a_disk() {
     assert_eq!(report.number("/tiers/slow_write_bytes"), 0, "{}", report.figures());
 }
 
-/// Also if the program maps it over addresses that it has reserved. Java and Emacs do that with
-/// files, which did not count: a limit of 59 MiB let Java take 71.
+/// Shared memory counts even if the program maps it over addresses that it has reserved.
+/// Regression: Java and Emacs map files in this way, and these mappings did not count: with a limit
+/// of 59 MiB, Java took 71.
 #[test]
 fn shared_memory_counts_towards_the_limit() {
     let place = Place::new();
@@ -210,8 +211,8 @@ fn shared_memory_counts_towards_the_limit() {
     }
 }
 
-/// A child once counted what it shares with its parent as memory that cannot be paged, so parents
-/// swapped out as much at each fork.
+/// Regression: a child counted the pages that it shares with its parent as memory that cannot be
+/// paged, so each fork made the parent swap out as much.
 #[test]
 fn pages_that_a_fork_shares_leave_room_for_others() {
     let place = Place::new();
@@ -223,9 +224,9 @@ fn pages_that_a_fork_shares_leave_room_for_others() {
 }
 
 /// The child reads pages that are swapped out, while the parent changes others. Before stores to
-/// shared pages counted, 9 to 16 of 100 samples were above the limit by more than 3 %, up to 128
-/// MiB; now 0 to 9, in the median 3, up to 110. The machine may be so busy that samples take long
-/// and show pages twice: the best of five runs counts.
+/// shared pages were counted, 9 to 16 of 100 samples were more than 3 % above the limit, the
+/// highest at 128 MiB; now 0 to 9 are (3 in the median), the highest at 110. On a busy machine,
+/// samples may take long and count pages twice, so the best of five runs counts.
 #[test]
 fn a_fork_whose_pages_part_soon_is_seldom_above_the_limit() {
     let place = Place::new();
@@ -244,11 +245,11 @@ fn share_above_limit(place: &Place, program: &[PathBuf]) -> f64 {
     over as f64 / samples as f64
 }
 
-/// Regressions: 152 MiB were resident, for half of the pages that parted were not counted, the
-/// others 40 ms late, and nothing slowed the process that wrote; and up to 110 MiB beside other
-/// load, for pages that parted between the looks of `highwater run` at the child and of the parent
-/// at itself counted for nobody. Now 91 to 95 MiB are. As a sample may be torn, one run of three
-/// counts.
+/// Regressions. Of the pages that parent and child copied after the fork ("parted" pages), half
+/// were not counted, the others 40 ms late, and nothing slowed the process that wrote: 152 MiB were
+/// resident. Beside other load, up to 110 MiB were resident: pages copied after `highwater run` had
+/// measured the child and before the parent had measured itself were counted nowhere. Now 91 to 95
+/// MiB are resident. As a sample may be torn, one good run of three is enough.
 #[test]
 fn pages_that_part_after_a_fork_stay_within_the_limit() {
     let place = Place::new();
@@ -263,8 +264,8 @@ fn pages_that_part_after_a_fork_stay_within_the_limit() {
     }
 }
 
-/// Of 42 MiB that node has mapped after its start, it uses 5. Before, they stayed mapped, and less
-/// memory was left to pages: a program that needs 240 MiB took 140 s in 128 MiB, and takes 55.
+/// Of 42 MiB that node has mapped after its start, it uses 5. Before, all of it stayed mapped and
+/// left less memory to pages: a program that needs 240 MiB took 140 s in 128 MiB; now it takes 55.
 #[test]
 fn code_and_constants_are_unmapped_while_memory_is_short() {
     let place = Place::new();
@@ -282,8 +283,8 @@ fn code_and_constants_are_unmapped_while_memory_is_short() {
     }
 }
 
-/// Stores, system calls, and changes of mappings are the first to write to pages under guard, in
-/// three generations at once.
+/// The first write to a guarded page (write-protected after a fork, to count its copy) is a store,
+/// a system call, or a change of mappings, in three generations at once.
 #[test]
 fn pages_under_guard_keep_their_contents() {
     let place = Place::new();
@@ -298,8 +299,9 @@ fn pages_under_guard_keep_their_contents() {
     }
 }
 
-/// `highwater run` itself counts, too. It had 3.3 to 4.0 MiB of its executable mapped, used once at
-/// the start for the most part; now 0.7 to 1.5, for the kernel maps large folios as a whole.
+/// The memory of `highwater run` itself counts, too. Regression: 3.3 to 4.0 MiB of its executable
+/// stayed mapped, most of it used only once, at the start. Now 0.7 to 1.5 MiB are mapped, because
+/// the kernel maps large folios as a whole.
 #[test]
 fn code_that_highwater_run_does_not_use_takes_no_memory() {
     let mut command = highwater();
@@ -341,14 +343,16 @@ fn a_limit_that_cannot_be_kept_is_named() {
     }
 }
 
-/// RLIMIT_AS and RLIMIT_DATA count the range of paged memory: threads and children could not be
-/// made any more, and the library's own memory ended; with RLIMIT_DATA programs were not paged.
+/// RLIMIT_AS and RLIMIT_DATA count the range of paged memory. Regression: no more threads and
+/// children could be created, and the library had no memory for itself; with RLIMIT_DATA, programs
+/// were not paged.
 #[test]
 fn a_limit_of_addresses_or_data_is_the_programs() {
     compare_in_all_modes("address_limit");
 }
 
-/// `fossil` sets such a limit itself. Its processes ran unpaged, each with a line.
+/// `fossil` sets such a limit itself. Regression: its processes ran unpaged, and each printed a
+/// line.
 #[test]
 fn a_program_with_a_limit_of_data_is_paged() {
     let place = Place::new();
@@ -358,7 +362,8 @@ fn a_program_with_a_limit_of_data_is_paged() {
     expect_as_in_memory(&place, "sort with limits", &sort, &disk(&place), &[]);
 }
 
-/// What Java from 25 on reserves with MAP_FIXED_NOREPLACE was not paged: 319 MiB of 192 were used.
+/// Regression: the heap that Java 25 and later reserve with MAP_FIXED_NOREPLACE was not paged, and
+/// 319 MiB were used with a limit of 192.
 #[test]
 fn a_heap_that_prefers_low_addresses_is_paged() {
     compare_in_all_modes("reserves");

@@ -1,7 +1,7 @@
 /* Memory that is first used while a library is being loaded:   loads LIBRARY
  *
- * Compiled with -DLIBRARY it is that library. Its constructor allocates and fills memory under
- * the dynamic loader's lock; the threads that serve its faults must not need that lock.
+ * Compiled with -DLIBRARY it is that library. Its constructor allocates and fills memory under the
+ * dynamic loader's lock; the threads that serve its faults must not need that lock.
  */
 #include "check.h"
 

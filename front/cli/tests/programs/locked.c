@@ -1,4 +1,4 @@
-/* Locked pages (mlock), which stay in memory while the others around them are swapped out. */
+/* Locked pages (mlock), which stay in memory while the pages around them are swapped out. */
 #define _GNU_SOURCE
 #include "sections.h"
 #include <pthread.h>
@@ -29,7 +29,7 @@ static uint64_t check(const char *area, uint64_t id, uint32_t version, const cha
     return hash_bytes(0, area, AREA * PAGE);
 }
 
-/* Writes to as many pages as the program needs in all. */
+/* Writes to as many pages as the program needs in total. */
 static uint64_t press(size_t pages)
 {
     char *at = map_pages(pages);
@@ -54,7 +54,7 @@ static size_t locked_kib(void)
     return kib;
 }
 
-/* By address and length in bytes, as programs do that lock one key; by the other calls, too. */
+/* Locks by address and length in bytes, as programs do to lock one key; also by the other calls. */
 static void lock(char *area, int way)
 {
     char *from = page(area, FIRST) + 100;
@@ -191,7 +191,7 @@ static uint64_t protections(size_t pages)
     return hash;
 }
 
-/* A child has the contents, but for pages that it is to find wiped. */
+/* A child has the same contents, except pages that it must find wiped. */
 static uint64_t forks(size_t pages)
 {
     char *area = map_pages(AREA);
@@ -310,7 +310,7 @@ static int is_left_out(const char *at)
     return found;
 }
 
-/* Core files leave keys out, also after pages around them were used, and in a child. */
+/* Core files omit keys, also after pages around them were used, and in a child. */
 static uint64_t excluded(size_t pages)
 {
     char *area = map_pages(AREA);
@@ -334,7 +334,7 @@ static uint64_t excluded(size_t pages)
     return hash;
 }
 
-/* On the stack that the caller runs on: it may be refused, but returns. */
+/* Locks the stack that the caller runs on: the call may be refused, but returns. */
 static ucontext_t back, there;
 
 static void lock_here(void)

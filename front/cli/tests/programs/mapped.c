@@ -106,7 +106,7 @@ static uint64_t offsets(size_t pages)
     MUST(madvise((void *)a, 200 * PAGE, MADV_DONTNEED) == 0);
     MUST(madvise((void *)(a + 200 * WORDS), 300 * PAGE, MADV_WILLNEED) == 0);
     hash = mix(hash ^ check(a, 37, 600, pages));
-    /* The rest of a mapping that was cut. */
+    /* Unmap the rest of a mapping that was cut. */
     MUST(munmap((void *)(a + 50 * WORDS), 100 * PAGE) == 0);
     hash = mix(hash ^ check(a, 37, 50, pages));
     hash = mix(hash ^ check(a + 150 * WORDS, 187, 500, pages));
@@ -251,7 +251,7 @@ static uint64_t forks(size_t pages)
     return hash;
 }
 
-/* More mappings at once than can be served; some stay the kernel's. */
+/* More mappings at once than can be served; some are left to the kernel. */
 static uint64_t many(size_t pages)
 {
     enum { MANY = 300 };

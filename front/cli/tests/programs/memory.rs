@@ -36,8 +36,8 @@ fn memory_calls_keep_contents_when_copied() {
     place.compare_with("mixed, copied", &unlimited, &limits, &program);
 }
 
-/// libgcrypt said "using insecure memory": mlock of paged memory failed. Stores by other threads,
-/// protections and advice about forks stay as they are while pages are locked.
+/// Regression: mlock of paged memory failed, and libgcrypt said "using insecure memory". While
+/// pages are locked, stores by other threads, protections and advice about forks are kept.
 #[test]
 fn locked_pages_stay_in_memory() {
     let place = Place::beside_others();
@@ -50,8 +50,8 @@ fn locked_pages_stay_in_memory() {
     }
 }
 
-/// MPI printed errors and copied by other means: the kernel found pages of the other process
-/// missing.
+/// Regression: the kernel found pages of the other process missing. MPI printed errors and copied
+/// by other means.
 #[test]
 fn processes_read_and_write_each_others_pages() {
     let place = Place::beside_others();
@@ -65,7 +65,7 @@ fn processes_read_and_write_each_others_pages() {
     }
 }
 
-/// As `mpirun highwater run PROGRAM` starts them.
+/// The two runs are started as `mpirun highwater run PROGRAM` starts them.
 #[test]
 fn processes_of_two_runs_read_and_write_each_others_pages() {
     let place = Place::beside_others();
@@ -73,7 +73,7 @@ fn processes_of_two_runs_read_and_write_each_others_pages() {
     let pipes = ["0", "1"].map(|side| place.path(side));
     assert!(Command::new("mkfifo").args(&pipes).status().expect("mkfifo").success());
     let run = |side: usize| {
-        // One that fails leaves the other waiting.
+        // If one side fails, the other waits.
         let mut command = Command::new("timeout");
         command.arg("60").arg(binary());
         command.args(["run", "--quiet", "--memory", "10M", "--swap", "ram:64M", "--"]);
@@ -97,7 +97,7 @@ fn a_budget_is_not_locked() {
     }
 }
 
-/// The pages that pointers name are read before their use, one step ahead of the program: far fewer
+/// Pages that pointers refer to are read before their use, one step ahead of the program: far fewer
 /// accesses wait for the disk than with a fault for each page.
 #[test]
 fn pages_that_pointers_name_are_read_ahead() {
@@ -108,13 +108,13 @@ fn pages_that_pointers_name_are_read_ahead() {
     let report = place.compare_with("pointers", &unlimited, &limits, &program);
     let of = |counter: &str| report.number(&format!("/vmstat/{counter}"));
     let (named, major) = (of("swap_ra_pointers"), of("pgmajfault"));
-    // There are 55,000 major faults without it. A readahead thread that finds no CPU leaves some of
-    // the pages to the program.
+    // Without readahead there are 55,000 major faults. A readahead thread that gets no CPU leaves
+    // some of the pages to the program.
     assert!(named > 20_000 && major < 45_000, "{named} pages were named, {major} major faults");
 }
 
-/// Blocks of 2 MiB come and go as a whole, and are split by what the program does with parts of
-/// them: unmaps, protects, moves, forks.
+/// Blocks of 2 MiB are swapped in and out as a whole, and are split when the program unmaps,
+/// protects or moves parts of them, or forks.
 #[test]
 fn memory_calls_keep_contents_with_large_pages() {
     let place = Place::beside_others();
@@ -144,8 +144,8 @@ fn parents_and_children_share_memory_until_they_write() {
     }
 }
 
-/// Where there is room for all pages, nothing is written for a child: four processes of 10 MiB, and
-/// one that has just ended.
+/// If all pages fit into memory, a fork writes none to swap: here the pages of four processes of
+/// 10 MiB, and of one that has just ended.
 #[test]
 fn a_fork_writes_no_page_that_is_in_memory() {
     let place = Place::beside_others();
@@ -175,7 +175,7 @@ fn children_inherit_exactly_their_memory() {
     }
 }
 
-/// `highwater run` makes no large pages, like a kernel without them.
+/// `highwater run` makes no large pages, so madvise answers as on a kernel without them.
 #[test]
 fn madvise_reports_no_large_pages() {
     let place = Place::beside_others();
@@ -251,19 +251,20 @@ fn structures_locks_and_stacks_may_be_swapped_out() {
     let unlimited = place.run(&program).expect_success("structs");
     let limits = Limits::quarter(&unlimited);
     place.compare_with("structs", &unlimited, &limits.by_handlers(), &program);
-    // Where system calls get copies, threads get stacks of the C library, outside the budget.
+    // Where system calls get copies, threads get the C library's stacks, which the budget excludes.
     place.compare_output("structs", &unlimited, &limits, &program).expect_swapping();
 }
 
-/// Regression: a fork waited for the C library's malloc, and its user, in a signal handler, for a
-/// page that the fork had frozen. A thread looked for mappings of files with the regions locked;
-/// its signal handler faulted, locked them too, and waited behind a writer.
+/// Regressions (deadlocks). A fork waited for the lock of the C library's malloc; its holder, in a
+/// signal handler, waited for a page that the fork had frozen. And a thread looked for mappings of
+/// files while it held the lock of the regions; its signal handler faulted, took this lock again,
+/// and waited behind a writer.
 #[test]
 fn threads_that_fork_and_take_signals_keep_their_contents() {
     let place = Place::beside_others();
     let storm = place.c_program("storm", &["7", "3", "8", "24"]);
     let unlimited = place.run(&storm).expect_success("storm");
-    // Children and their children may each need all of it again.
+    // Children and grandchildren may each need all of it again.
     let ordinary = Limits { swap_size: 1024 * MIB, ..Limits::of(12 * MIB) };
     let other = Limits { map_files: "read", malloc: "large", ..ordinary };
     for limits in [ordinary, other] {
@@ -271,7 +272,8 @@ fn threads_that_fork_and_take_signals_keep_their_contents() {
     }
 }
 
-/// Allocates first in a constructor: the manager's threads start under the loader's lock.
+/// The library allocates first in its constructor, so the manager's threads start under the lock of
+/// the dynamic loader.
 #[test]
 fn a_library_may_allocate_in_its_constructor() {
     let place = Place::beside_others();
@@ -281,7 +283,7 @@ fn a_library_may_allocate_in_its_constructor() {
     place.compare("a library's constructor", &program);
 }
 
-/// Registers fork handlers when it is loaded, before the program begins.
+/// The library registers its fork handlers when it is loaded, before the program begins.
 #[test]
 fn a_library_may_read_memory_in_its_fork_handlers() {
     let place = Place::beside_others();
@@ -291,7 +293,7 @@ fn a_library_may_read_memory_in_its_fork_handlers() {
     place.compare("a library's fork handlers", &program(executable, &["32"]));
 }
 
-/// The manager's memory once came to lie in holes that the program was about to fill.
+/// Regression: the manager's memory was mapped into holes that the program was about to fill.
 #[test]
 fn the_manager_maps_nothing_where_the_program_has_unmapped() {
     let place = Place::beside_others();
@@ -311,7 +313,8 @@ fn many_regions_end_in_random_order() {
     place.compare("20,000 regions", &place.c_program("regions", &["20000"]));
 }
 
-/// Has more mappings than the kernel allows; without Highwater only another order works.
+/// Has more mappings than the kernel allows; without Highwater, only another order of unmapping
+/// works.
 #[test]
 fn regions_need_no_kernel_mappings() {
     let place = Place::beside_others();

@@ -1,4 +1,4 @@
-//! `--metrics`: what a client gets while a program runs, and what the program does not get.
+//! `--metrics`: what a client receives while a program runs, and what the program does not inherit.
 
 use crate::common::highwater;
 use crate::packages::is_installed;
@@ -61,13 +61,14 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // Fails only if a test has failed because it has ended.
+        // Fails only if the run has ended too early, in a test that has failed.
         let _ = kill_process(Pid::from_child(&self.run), Signal::TERM);
         let _ = self.run.wait();
     }
 }
 
-/// The text format, strictly: each sample after the help and the type of its metric, once.
+/// Parses the text format strictly: a sample follows the help and type of its metric, and is
+/// unique.
 fn parse(text: &str) -> BTreeMap<String, f64> {
     let (mut described, mut samples) = (BTreeMap::new(), BTreeMap::new());
     for line in text.lines() {
@@ -160,7 +161,7 @@ fn a_program_inherits_no_socket_and_silent_clients_delay_nobody_for_long() {
     let (of_run, inherited) = (sockets(&served.run.id().to_string()), sockets(program));
     assert!(!of_run.is_empty(), "highwater run listens");
     assert!(of_run.is_disjoint(&inherited), "{of_run:?} {inherited:?}");
-    // Clients that say nothing, or half of a request, do not keep others from an answer.
+    // Clients that send nothing, or half of a request, do not keep others from an answer.
     let silent = TcpStream::connect(&served.address).unwrap();
     let mut half = TcpStream::connect(&served.address).unwrap();
     half.write_all(b"GET /metr").unwrap();

@@ -1,5 +1,5 @@
-//! Programs that swap to nbdkit, which stops, ends, forgets or fills up in mid run: they go on with
-//! the right contents, or end with one line.
+//! Programs that swap to nbdkit, which stops, ends, loses its data or fills up in mid run: they go
+//! on with the right contents, or end with one line.
 
 use crate::common::highwater;
 use crate::inputs::random_lines;
@@ -31,18 +31,18 @@ const FILE: &[&str] = &["file", "swap"];
 pub(crate) struct Server {
     process: Child,
     dir: PathBuf,
-    /// `None`: it listens on a socket of the file system.
+    /// `None` if it listens on a socket of the file system.
     port: Option<u16>,
 }
 
 impl Server {
-    /// A server of a file of 128 MiB, `swap`, with a socket beside it; `None`: it is not installed.
+    /// A server of a file of 128 MiB, `swap`, with a socket beside it; `None` if not installed.
     pub(crate) fn start(place: &Place) -> Option<Server> {
         let dir = directory(place, "unix")?;
         Some(Server { process: launch(&dir, None, FILE)?, dir, port: None })
     }
 
-    /// That, on a port.
+    /// This server on a port.
     fn on_port(place: &Place) -> Option<Server> {
         let dir = directory(place, "tcp")?;
         // Another program may take a port that was free a moment ago.
@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// Waits until nothing is left behind the label.
+    /// Waits until the file is zero behind the label.
     pub(crate) fn await_nothing(&self) {
         let began = Instant::now();
         while self.bytes_left() > 0 {
@@ -80,8 +80,8 @@ impl Server {
         }
     }
 
-    /// Bytes of the file behind the label that are not zero. It is read in pieces: the peak of a
-    /// child begins with the memory of this process.
+    /// The number of bytes of the file behind the label that are not zero. The file is read in
+    /// pieces: the peak of a child starts at the memory of this process.
     fn bytes_left(&self) -> usize {
         let file = File::open(self.dir.join("swap")).unwrap();
         let (mut piece, mut at, mut left) = ([0; 64 << 10], LABEL, 0);
@@ -108,7 +108,7 @@ impl Drop for Server {
     }
 }
 
-/// A directory with the file; `None`: nbdkit is not installed.
+/// A directory with the file; `None` if nbdkit is not installed.
 fn directory(place: &Place, name: &str) -> Option<PathBuf> {
     is_installed("nbdkit").then(|| {
         let dir = place.path(name);
@@ -118,13 +118,13 @@ fn directory(place: &Place, name: &str) -> Option<PathBuf> {
     })
 }
 
-/// nbdkit, once it answers; `None`: it has ended.
+/// nbdkit, once it answers; `None` if it has ended.
 fn launch(dir: &Path, port: Option<u16>, arguments: &[&str]) -> Option<Child> {
     let socket = dir.join("socket");
-    // nbdkit does not replace one.
+    // nbdkit does not replace an existing socket.
     let _ = std::fs::remove_file(&socket);
     let mut server = Command::new("nbdkit");
-    // With more threads for a connection nbdkit 1.32 may abort when a client hangs up: "Assertion
+    // With more threads for a connection, nbdkit 1.32 may abort when a client hangs up: "Assertion
     // `sock >= 0' failed".
     server.args(["-f", "--exit-with-parent", "-t", "1"]);
     match port {

@@ -1,6 +1,6 @@
-/* Children of fork that need what they inherited for the first time in different ways: each finds
- * the contents as they were at the fork. A quarter of the pages is unwritten, and read as zeros.
- * See sections.h for usage; MIB is what a process needs. */
+/* Children of fork that need inherited memory for the first time in different ways: each finds the
+ * contents as they were at the fork. A quarter of the pages is unwritten and reads as zeros. See
+ * sections.h for usage; MIB is what a process needs. */
 #define _GNU_SOURCE
 #include "area.h"
 #include "children.h"
@@ -172,7 +172,7 @@ static uint64_t once_each(size_t pages)
             NEEDS[i]();
             _exit(0);
         }
-        /* While the child may still have nothing but what it inherited. */
+        /* While the child may still have no pages but those that it inherited. */
         area_fill(&area, i, area.pages / 2, 10 + (uint32_t)i);
         must_finish(child, "once each");
     }
@@ -180,7 +180,7 @@ static uint64_t once_each(size_t pages)
     return area_hash(&area);
 }
 
-/* The child needs its pages when its parent, with all that it had, has ended. */
+/* The child first needs its pages after its parent has ended, with all the parent's memory. */
 static uint64_t orphan(size_t pages)
 {
     int ended[2], said[2];

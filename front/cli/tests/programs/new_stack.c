@@ -1,5 +1,5 @@
-/* A coroutine's stack in a block of malloc: the library's own calls are the first to use its pages,
- * wherever its stack pointer stands in a page. */
+/* A coroutine's stack in a block of malloc: the library's own calls are the first to use the
+ * stack's pages, wherever in a page the stack pointer stands. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -10,7 +10,7 @@ enum { STACK = 256 << 10, STEPS = 256, STEP = 16, AREA = 24 << 20 };
 static ucontext_t outside, inside;
 static int steps;
 
-/* Maps and unmaps with `more` bytes of the stack in use besides. */
+/* Maps and unmaps memory with `more` further bytes of the stack in use. */
 __attribute__((noinline))
 static void map_below(size_t more)
 {

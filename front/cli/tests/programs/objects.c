@@ -25,7 +25,7 @@ struct blocks {
     uint32_t next_id;
 };
 
-/* Mostly small, as in real programs; some of each order of magnitude. */
+/* Mostly small, as in real programs, but some of each order of magnitude. */
 static uint32_t pick_size(uint64_t *random)
 {
     uint64_t dice = next_random(random);
@@ -61,7 +61,7 @@ static void check(const struct block *block, uint32_t length, const char *where)
             die("%s: byte %u of %u at %p", where, at, block->size, (void *)block->at);
 }
 
-/* Each of the ways to get a block. */
+/* Allocates a block in one of the possible ways. */
 static unsigned char *get(uint64_t *random, uint32_t size)
 {
     size_t alignment = 8ul << next_random(random) % 12;
@@ -276,8 +276,8 @@ static uint64_t handover(size_t pages)
     return hash;
 }
 
-/* Parent and children continue with their own copies. The C library resets open files in the
- * child, before any fork handler of a library runs. */
+/* Parent and children continue with their own copies. The C library resets open files in the child,
+ * before any fork handler of a library runs. */
 static uint64_t forks(size_t pages)
 {
     struct blocks blocks = blocks_of(pages * PAGE / 2, 9);
@@ -403,8 +403,8 @@ static uint64_t orphans(size_t pages)
     return hash;
 }
 
-/* A timer's handler forks wherever its thread is, mostly in malloc. Children read blocks, and end
- * or execute another program; contents stay right in both. */
+/* A timer's handler forks wherever its thread is, mostly in malloc. The children read blocks, and
+ * end or execute another program; contents stay right in parent and child. */
 enum { INTERRUPTIONS = 60 };
 static struct block seen[16];
 static volatile int interruptions;
@@ -438,7 +438,7 @@ static void leave_here(int signal)
     _exit(signal == SIGALRM ? 42 : 1);
 }
 
-/* Mostly malloc and free, of sizes of which a thread caches few objects. */
+/* Mostly malloc and free, with sizes of which a thread caches only few objects. */
 static void hammer(volatile int *count, int most)
 {
     static unsigned char *all[64];

@@ -14,7 +14,7 @@ fn compare(limits: Limits, sections: &[&str]) {
     place.compare_with(&what, &unlimited, &limits, &program);
 }
 
-/// Runs one section, which may not need swap. Returns its report.
+/// Runs one section, which need not use swap. Returns its report.
 fn bounded(limits: &Limits, section: &str) -> Report {
     let place = Place::beside_others();
     let program = place.c_program("objects", &["32", section]);
@@ -78,7 +78,7 @@ fn a_program_with_its_own_malloc_keeps_it() {
     place.compare("own malloc", &place.c_program("own_malloc", &["32"]));
 }
 
-/// Thousands of pages are swapped out, and none is read again.
+/// Thousands of pages are swapped out, and freeing their blocks reads none of them.
 #[test]
 fn freeing_reads_no_page() {
     let report = bounded(&Limits::of(8 * MIB), "unread");

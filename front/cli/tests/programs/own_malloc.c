@@ -1,7 +1,7 @@
 /* A program with a malloc of its own, and paged memory. Its free gets the blocks of strdup and
- * strndup, so they must come from its pool. The pool is mapped with the malloc's lock held, as in
- * other mallocs: a thread that calls this malloc to serve that mapping deadlocks. A fork holds the
- * lock too. Usage: own_malloc MIB. */
+ * strndup, so these must come from the program's pool. The pool is mapped with the malloc's lock
+ * held, as in other mallocs: a thread that calls this malloc to serve that mapping deadlocks. A
+ * fork holds the lock, too. Usage: own_malloc MIB. */
 #include "check.h"
 #include <pthread.h>
 #include <sys/wait.h>
@@ -34,7 +34,7 @@ void *malloc(size_t size)
 
 void *calloc(size_t count, size_t size)
 {
-    /* The pool is zero until it is used, and never used twice. */
+    /* The pool is zero until it is used, and no part of it is used twice. */
     return malloc(count * size);
 }
 

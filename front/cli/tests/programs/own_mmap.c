@@ -1,4 +1,4 @@
-/* A program that defines the functions of mappings itself, by syscall(2), as statically linked
+/* A program that defines the functions for mappings itself, by syscall(2), as statically linked
  * tcmalloc does. They are exported, so libraries find them before their own.
  *
  *   own_mmap

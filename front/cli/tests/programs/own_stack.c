@@ -1,5 +1,5 @@
-/* System calls with pointers into paged memory run on the thread's own stack, where a collector of
- * garbage looks for it, and leave registers as the kernel does.   own_stack
+/* System calls with pointers into paged memory run on the thread's own stack, where a garbage
+ * collector looks for the stack pointer, and leave registers as the kernel does.   own_stack
  *
  *   a thread that blocks <-- signals -- another one
  *        \-- handler: is it on the thread's stack? reads what is swapped out; jumps, or returns
@@ -24,10 +24,10 @@
 
 enum { PAGES = 8192, DEEP = 2 << 20, JUMPS = 12, SIGNALS_PER_JUMP = 3, ROUNDS = 400 };
 
-/* More than the budget, so that what was touched before is swapped out. */
+/* Larger than the budget, so that pages touched earlier are swapped out. */
 static unsigned char *all;
 
-/* What the calls wait for, none of which comes; in paged memory. */
+/* The events that the calls wait for, none of which occurs; in paged memory. */
 static struct waits {
     struct timespec time;
     uint32_t word;
@@ -189,7 +189,7 @@ static void keep_registers(const char *where, struct timespec *pause, uint32_t *
     printf("%s: registers are kept\n", where);
 }
 
-/* One after the other, all of which are trapped. */
+/* One call after the other, all of which are trapped. */
 static void make_short_calls(const char *where)
 {
     int before = handled;
@@ -219,7 +219,7 @@ static void *in_a_thread(void *name)
     return NULL;
 }
 
-/* Too small a stack: the calls are right all the same. */
+/* The stack is too small: the calls still give right results. */
 static void *on_a_small_stack(void *name)
 {
     keep_registers(name, &waits->time, &waits->word);

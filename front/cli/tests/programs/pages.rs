@@ -1,4 +1,4 @@
-//! The files of `--report`: the page in a parser and in a browser, the JSON beside its schema.
+//! The files of `--report`: the page in a parser and in a browser, and the JSON against its schema.
 
 use crate::common::highwater;
 use crate::inputs::random_lines;
@@ -17,7 +17,7 @@ const INPUT: &str = "'\"><script>alert(1)<&.txt";
 const SWAP: &str = "a_directory_with_a_name_wider_than_the_window_of_a_phone_0123456789";
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/report.schema.json");
 
-/// Sorts in a part of the memory that it takes, and reports into a file.
+/// Sorts with a part of the memory that the sort needs, and reports into a file.
 fn report_of_a_sort(place: &Place, name: &str) -> PathBuf {
     random_lines(&place.path(INPUT), 16 * MIB);
     let report = place.path(name);

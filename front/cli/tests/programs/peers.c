@@ -1,5 +1,5 @@
-/* Processes that read and write each other's memory (process_vm_readv, process_vm_writev), which is
- * mostly swapped out: as MPI does for large messages.
+/* Processes that read and write each other's memory (process_vm_readv, process_vm_writev), most of
+ * which is swapped out, as MPI does for large messages.
  *
  *   peers MIB [SIDE IN OUT]
  *               two processes with MIB each, in rounds: each reads all of the other's, checks it
@@ -42,7 +42,7 @@ static void hear(int from)
         die("the other process has ended");
 }
 
-/* Two buffers here, three there. */
+/* Two buffers on this side, three on the other. */
 static ssize_t transfer(int writes, char *here, char *there, size_t len)
 {
     size_t cut = len / 3;
@@ -75,13 +75,13 @@ static void write_some(int side, int round, char *buffer, char *there)
     }
 }
 
-/* As the kernel: up to the first page without access, and nothing if that is the first. */
+/* As in the kernel: up to the first page without access, and nothing if that page is the first. */
 static void at_the_end(char *buffer, char *there, uint64_t *many)
 {
     MUST(transfer(0, buffer, there + (pages - 2) * PAGE, 4 * PAGE) == (ssize_t)(2 * PAGE));
     MUST(transfer(0, buffer, there + pages * PAGE, PAGE) == -1 && errno == EFAULT);
     MUST(transfer(1, buffer, there + pages * PAGE, PAGE) == -1 && errno == EFAULT);
-    /* Many small buffers, of which those of the other one do not ascend. */
+    /* Many small buffers; those of the other process are not in ascending order. */
     struct iovec ours[MANY], theirs[MANY];
     for (size_t i = 0; i < MANY; i++) {
         ours[i] = (struct iovec){buffer + i * 24, 24};
@@ -129,7 +129,7 @@ static uint64_t side_of(int side, int in, int out)
     return hash_bytes(many, own, pages * PAGE);
 }
 
-/* Behind the process's pages is one that nobody may access. */
+/* Behind the process's pages is a page without access. */
 static void map_own(const char *mib)
 {
     pages = number(mib) * MIB / PAGE;
@@ -137,7 +137,7 @@ static void map_own(const char *mib)
     MUST(mprotect(own + pages * PAGE, PAGE, PROT_NONE) == 0);
 }
 
-/* The other process is any: they find each other by two named pipes. */
+/* The other process is unrelated: the two find each other by two named pipes. */
 static int one_side(int side, const char *in_path, const char *out_path)
 {
     int out = side == 0 ? open(out_path, O_WRONLY) : -1;

@@ -1,16 +1,16 @@
-/* Pages that are pinned for I/O keep what the kernel writes to them, by every way on which
- * Highwater learns that a program may pin pages:
+/* Pages that are pinned for I/O keep the data that the kernel writes to them, for every way in
+ * which Highwater learns that a program may pin pages:
  *
  *   pins MIB early|late|fork|exec WAY
  *   pins MIB direct ROUNDS
  *
- * in a writable directory. The way is taken before memory is requested (early), or after; pages are
- * pinned then in this process, its child, or one that it executes. Whatever the way, the ring that
- * pins pages is made by system calls that Highwater does not see: with the way `none`, contents are
+ * in a writable directory. The way is taken before memory is requested (early), or after; then this
+ * process, its child, or a program that it executes pins pages. In each case the ring that pins
+ * pages is made by system calls that Highwater does not see: with the way `none`, contents are
  * lost.
  */
 #ifdef LIBRARY
-/* In place of liburing: only the name counts. */
+/* In place of liburing: only the name matters. */
 int io_uring_register_buffers(void *ring, const void *buffers, unsigned count);
 int io_uring_register_buffers(void *ring, const void *buffers, unsigned count)
 {
@@ -82,7 +82,7 @@ static const char FILE_NAME[] = "pins.data";
 static const int DIRECT = O_RDONLY | O_DIRECT;
 enum { PINNED = 8, CYCLES = 3 };
 
-/* Buffers of a ring, spread over the region, get other bytes after each cycle through memory. */
+/* Buffers of a ring, spread over the region, get new bytes after each cycle through memory. */
 static void check_pinned(struct region *region)
 {
     struct uring ring;
@@ -125,7 +125,7 @@ struct reader {
     size_t number, rounds;
 };
 
-/* A disk writes to parts of the region while the pages are being taken for other readers. */
+/* A disk writes to parts of the region while reclaim takes pages for other readers. */
 static void *read_directly(void *argument)
 {
     const struct reader *reader = argument;
@@ -212,7 +212,7 @@ static int by_uring(void)
     return ring;
 }
 
-/* A request of VFIO's, which is no request of a file's. */
+/* A request of VFIO, which is not a request of a file. */
 static int by_ioctl(void)
 {
     int file = open(FILE_NAME, O_RDONLY);
@@ -220,7 +220,7 @@ static int by_ioctl(void)
     return file;
 }
 
-/* A library that only a plugin has: the linker does not find its functions for others. */
+/* Only a plugin has this library: the linker does not find its functions for other code. */
 static int by_liburing(void)
 {
     void *library = dlopen("./liburing.so.2", RTLD_NOW | RTLD_LOCAL);
@@ -259,7 +259,7 @@ static int by_vfork(void)
     return open(FILE_NAME, O_RDONLY);
 }
 
-/* For comparison: not noticed. */
+/* For comparison: Highwater does not notice it. */
 static int by_none(void) { return open(FILE_NAME, O_RDONLY); }
 
 struct way {

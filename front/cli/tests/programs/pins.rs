@@ -1,4 +1,4 @@
-//! Devices write to pages that are pinned for I/O, while other pages are swapped out and in.
+//! Devices write to pages that are pinned for I/O, while other pages are swapped in and out.
 
 use crate::place::{Limits, Place, program};
 use std::path::Path;

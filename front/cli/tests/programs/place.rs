@@ -16,8 +16,8 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Written by a test that runs alone, read by the others: the test runner cannot make tests of one
-/// crate wait for each other.
+/// Write-locked by a test that runs alone, read-locked by the others: the test runner cannot make
+/// tests of one crate wait for each other.
 static TURN: RwLock<()> = RwLock::new(());
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
@@ -36,7 +36,7 @@ pub(crate) enum Swap {
     /// Compressed memory, by the algorithm of this name.
     Zram(&'static str),
     /// A tier: memory of this many bytes before the directory. Pages of these programs do not
-    /// compress, and would pass by a level that compresses.
+    /// compress, and would bypass a level that compresses.
     Tier(u64),
     /// A tier: compressed memory of this many bytes before the directory.
     Compressed(u64),
@@ -82,7 +82,7 @@ pub(crate) enum Mode {
 impl Mode {
     pub(crate) const ALL: [Mode; 3] = [Mode::InThread, Mode::Copies, Mode::Handlers];
 
-    /// The mode where a test does not say one: HIGHWATER_TEST_MODE, or the product's default.
+    /// The mode of tests that do not set one: HIGHWATER_TEST_MODE, or the product's default.
     fn given() -> Mode {
         match std::env::var("HIGHWATER_TEST_MODE").as_deref() {
             Err(_) | Ok("in-thread") => Mode::InThread,
@@ -115,9 +115,9 @@ impl Place {
         Place::with(TURN.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// As many such tests run at a time as the test runner has threads; alone, each would leave
-    /// nearly half of two CPUs idle. For tests that measure no time, look at no process but their
-    /// own, and hold little memory here: the peak of each program begins with it.
+    /// As many of these tests run at a time as the test runner has threads; one alone would leave
+    /// nearly half of two CPUs idle. Use it in tests that measure no time, look at no process but
+    /// their own, and hold little memory here: the peak of each program starts at this memory.
     pub(crate) fn beside_others() -> Place {
         Place::with(TURN.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -199,8 +199,8 @@ impl Place {
         self.path("report.json")
     }
 
-    /// Runs a program without Highwater and with a quarter of its peak, swapping to RAM, and
-    /// compares.
+    /// Runs a program without Highwater, and with a quarter of its peak and swap in RAM, and
+    /// compares both.
     pub(crate) fn compare(&self, what: &str, program: &Program) -> Report {
         let unlimited = self.run(program).expect_success(what);
         let limits = Limits::quarter(&unlimited);
@@ -262,14 +262,14 @@ impl Limits {
         Limits::of((unlimited.peak / 4).next_multiple_of(MIB).max(4 * MIB))
     }
 
-    /// For programs that need faults of the kernel: io_uring, filters of their own, other processes
-    /// that read their memory.
+    /// For programs that need faults of the kernel to be served: io_uring, filters of their own,
+    /// other processes that read their memory.
     pub(crate) fn by_handlers(self) -> Limits {
         Limits { mode: Some(Mode::Handlers), ..self }
     }
 
-    /// A budget of `memory` bytes and 16 times as much swap, because forked children need their
-    /// own.
+    /// A budget of `memory` bytes and 16 times as much swap, because forked children need swap of
+    /// their own.
     pub(crate) fn of(memory: u64) -> Limits {
         Limits {
             memory,
@@ -310,7 +310,7 @@ fn expect_equal(what: &str, expected: &Path, found: &Path) {
     loop {
         let (a, b) = (expected.fill_buf().unwrap(), found.fill_buf().unwrap());
         let length = a.len().min(b.len());
-        // All at once, for tests are compiled without optimisation.
+        // In one comparison, because tests are compiled without optimisation.
         if a[..length] != b[..length] {
             let i = (0..length).find(|&i| a[i] != b[i]).expect("a difference");
             panic!("{what}: output differs at byte {}", at + i);

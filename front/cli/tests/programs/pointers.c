@@ -1,4 +1,4 @@
-/* Follows an array of pointers to pages in random order, up and down, and sums what it finds.
+/* Follows an array of pointers to pages in random order, up and down, and sums the values found.
  *
  * pointers PAGES ROUNDS: prints the sum.
  */

@@ -82,8 +82,8 @@ fn serve(place: &Place, limits: &Limits, socket: &Path) -> Report {
     place.report()
 }
 
-/// Fills a server, reads the keys back, and shuts it down. The number of keys must be the number
-/// made.
+/// Fills a server, reads the keys back, and shuts it down. The number of keys must be equal to the
+/// number made.
 fn use_server(server: &Server, load: &Load) -> u64 {
     server.load(load.requests, load.keys, FILL);
     let made: u64 = server.ask(&["get", "made"]).parse().expect("a number");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// MiB of incompressible bytes.
 const DATA: &str = "150";
-/// Time limit, far below that of waiting for a full device: 10 s for each of many allocations.
+/// Time limit, far below the wait for full devices: 10 s for each of many allocations.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 fn limited(place: &Place, swap: &[&str]) -> Command {

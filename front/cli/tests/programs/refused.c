@@ -31,7 +31,7 @@ static uint64_t growth(size_t pages)
     return hash;
 }
 
-/* ---- crowded: the kernel has no mapping left to divide another by a protection ---- */
+/* ---- crowded: the kernel has no mapping left to split another mapping by a protection ---- */
 
 enum { CROWD = 1 << 17, CHANGED = 8 };
 
@@ -84,7 +84,7 @@ static uint64_t crowded(size_t pages)
     return hash;
 }
 
-/* ---- populated: pages that may not be touched are not ---- */
+/* ---- populated: pages that may not be touched stay untouched ---- */
 
 static uint64_t populated(size_t pages)
 {

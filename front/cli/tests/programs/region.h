@@ -2,8 +2,8 @@
  *
  *   | slot 0      | slot 1      | ...       a slot:  | kept | data: what the call moves | kept |
  *
- * Filling the region in order leaves every slot swapped out by the time it is visited in the same
- * order, if the budget is well below the region. Bytes beside the data must stay as they were.
+ * If the region is filled in order and the budget is well below its size, every slot is swapped out
+ * by the time it is visited in the same order. Bytes beside the data must stay as they were.
  */
 #ifndef REGION_H
 #define REGION_H
@@ -81,7 +81,7 @@ static void make_file(const char *name)
     MUST(close(file) == 0);
 }
 
-/* Both are of one slot at most, and outside of what is managed. */
+/* Both hold one slot at most, and lie outside of managed memory. */
 static __thread unsigned char wanted_bytes[SLOT];
 
 static void must_equal(const unsigned char *at, size_t length, const char *where, size_t slot)
@@ -95,7 +95,7 @@ static void must_equal(const unsigned char *at, size_t length, const char *where
         (const void *)(at + i), at[i], wanted_bytes[i]);
 }
 
-/* Bytes [from, to) of a slot are what region_fill wrote. */
+/* Bytes [from, to) of a slot are those that region_fill wrote. */
 __attribute__((unused))
 static void check_kept(const struct region *region, size_t slot, size_t from, size_t to,
                        const char *where)

@@ -1,8 +1,8 @@
 /* Very many small mappings:   regions COUNT [alternate]
  *
  * Maps COUNT regions of a page each, writes and verifies all, and unmaps them in random order,
- * verifying each just before. With `alternate` every second one goes first, which leaves more
- * separate mappings than a kernel allows by default once COUNT is over 131,060.
+ * verifying each just before. With `alternate` every second region goes first, which leaves more
+ * separate mappings than a kernel allows by default if COUNT is over 131,060.
  */
 #define _GNU_SOURCE
 #include "check.h"

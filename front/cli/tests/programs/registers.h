@@ -1,5 +1,5 @@
-/* A system call with known contents of all registers, flags and the red zone, which are compared
- * after it: the kernel changes rax, rcx and r11 only. For one thread at a time. */
+/* Makes a system call with known contents of all registers, flags and the red zone, which are
+ * compared after the call: the kernel changes rax, rcx and r11 only. For one thread at a time. */
 #ifndef REGISTERS_H
 #define REGISTERS_H
 
@@ -23,9 +23,9 @@ struct registers {
     uint16_t control;
 };
 
-/* Named by the assembler code, with the offsets of their fields. */
+/* The assembler code names these, with the offsets of their fields. */
 __attribute__((used)) struct registers registers_before, registers_after;
-/* The vector registers that there are: xmm, ymm or zmm. */
+/* The available vector registers: xmm, ymm or zmm. */
 __attribute__((used)) int registers_level;
 long registers_call(void);
 extern const char registers_next[];
@@ -90,7 +90,7 @@ __asm__(
     "  vectors_loaded movdqu, xmm, " FIRST "\n"
     "3:\n"
     "  movq %rsp, registers_before+32(%rip)\n"
-    /* By the stack, below the red zone. */
+    /* Through the stack, below the red zone. */
     "  leaq -128(%rsp), %rsp\n"
     "  pushq registers_before+2376(%rip)\n"
     "  popfq\n"
@@ -167,7 +167,7 @@ static void compare_registers(const struct registers *before, const struct regis
     MUST(before->mxcsr == after->mxcsr);
 }
 
-/* Makes a call; its further arguments are noise. Returns what the kernel does. */
+/* Makes a call; its further arguments are noise. Returns the kernel's result. */
 static long call_with_registers(uint64_t *seed, long number, void *first, uint64_t second,
                                 uint64_t third, void *fourth)
 {
@@ -192,7 +192,7 @@ static long call_with_registers(uint64_t *seed, long number, void *first, uint64
 
 #else
 
-/* Makes a call. Returns what the kernel does. */
+/* Makes a call. Returns the kernel's result. */
 static long call_with_registers(uint64_t *seed, long number, void *first, uint64_t second,
                                 uint64_t third, void *fourth)
 {

@@ -1,5 +1,5 @@
-//! Programs that swap to a redis-server, which stops, ends, forgets or fills up in mid run: they go
-//! on with the right contents, or end with one line.
+//! Programs that swap to a redis-server, which stops, ends, loses its data or fills up in mid run:
+//! they go on with the right contents, or end with one line.
 
 use crate::common::highwater;
 use crate::inputs::random_lines;
@@ -24,7 +24,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server in a directory; `None`: it is not installed.
+    /// A server in a directory; `None` if redis-server is not installed.
     pub(crate) fn start(place: &Place, options: &[&str]) -> Option<Server> {
         if !is_installed("redis-server") || !is_installed("redis-cli") {
             return None;
@@ -36,7 +36,7 @@ impl Server {
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let server = Server { process, socket };
         let began = Instant::now();
-        // With a password it answers that it wants one.
+        // A server with a password answers that it wants it.
         while server.ask("ping").is_empty() {
             assert!(began.elapsed() < TIME_LIMIT, "redis-server does not answer");
             thread::sleep(Duration::from_millis(20));
@@ -76,7 +76,7 @@ impl Drop for Server {
     }
 }
 
-/// A run ended with one line that has all of these parts.
+/// Checks that a run ended with one line that has all of these parts.
 pub(crate) fn expect_line(what: &str, ended: &Ended, parts: &[&str]) {
     note(&format!("{what}: {}, {:?}", ended.status, ended.errors));
     let errors = ended.errors.trim_end();
@@ -85,7 +85,7 @@ pub(crate) fn expect_line(what: &str, ended: &Ended, parts: &[&str]) {
     assert!(parts.iter().all(|part| errors.contains(part)), "{what}: {errors}");
 }
 
-/// A program prints in 6 MiB, with swap on a server, what it prints without limits.
+/// Checks that a program in 6 MiB, with swap on a server, prints the same as without limits.
 pub(crate) fn expect_as_in_memory(
     place: &Place,
     what: &str,
@@ -106,13 +106,13 @@ pub(crate) fn expect_as_in_memory(
     report.expect_swapping();
 }
 
-/// A program that goes on has the right contents, and says nothing.
+/// Checks that a program went on with the right contents, and printed no message.
 pub(crate) fn expect_whole(ended: &Ended, expected: &str) {
     assert!(ended.status.success() && ended.errors.is_empty(), "{}", ended.errors);
     assert_eq!(format!("filled\n{}", ended.output), expected);
 }
 
-/// Lets a program go on that needs a server, and brings that back after a while.
+/// Lets a program go on that needs a server, and brings the server back after a while.
 pub(crate) fn go_on_without(waiting: Waiting, most: Duration, bring_back: impl FnOnce()) -> Ended {
     thread::scope(|scope| {
         let going = scope.spawn(|| waiting.go_on());

@@ -1,9 +1,9 @@
 /* Pages that are replaced while other threads use them:   replaced SECONDS [past]
  *
- * Reservers map over pages of their areas with MAP_FIXED, again and again, while a reader is at the
- * same pages: it never faults, and sees what was written or zeros. Mappers map and unmap pieces of
- * all sizes meanwhile: what they get is zeros, and stays theirs. With `past`, pieces are sometimes
- * protected past the functions that a library may replace, and unmapped so.
+ * Reservers map over pages of their areas with MAP_FIXED, again and again, while a reader uses the
+ * same pages: it never faults, and sees the written contents or zeros. Mappers map and unmap pieces
+ * of all sizes meanwhile: the new memory is zero, and stays theirs. With `past`, pieces are
+ * sometimes protected and unmapped past the functions that a library may replace.
  */
 #define _GNU_SOURCE
 #include "check.h"

@@ -1,5 +1,5 @@
 //! Programs that swap to two servers, one of which dies or stops in mid run: they go on with the
-//! right contents. If both die, they end with one line.
+//! right contents. If both servers die, they end with one line.
 
 use crate::common::highwater;
 use crate::devices::devices;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 1 << 20;
 /// Far above what any step takes.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
-/// Far below the patience with a server that is the only one.
+/// Far below the patience with a single server.
 const STALL_MAX: Duration = Duration::from_secs(3);
 /// Until a server dies.
 const A_WHILE: Duration = Duration::from_millis(500);
@@ -29,7 +29,7 @@ struct Servers {
     nbd: nbd::Server,
 }
 
-/// One of them.
+/// One of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     Redis,
@@ -135,7 +135,7 @@ fn sort_goes_on_without_a_server_that_dies_in_mid_run() {
     }
 }
 
-/// Lets a program go on, and signals a server after a while.
+/// Lets a program go on, and after a while sends a signal to a server.
 pub(crate) fn go_on(waiting: Waiting, signal: impl FnOnce() + Send) -> Ended {
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -182,7 +182,7 @@ fn a_server_that_dies_or_stops_stalls_a_program_for_a_moment() {
     }
 }
 
-/// Pages that one server has lost, or returns changed, are read from the other.
+/// Pages that one server has lost, or returns corrupted, are read from the other.
 #[test]
 fn a_server_that_forgets_is_no_end() {
     let place = Place::new();
@@ -258,7 +258,7 @@ fn a_process_that_starts_later_uses_the_server_that_is_left() {
     }
 }
 
-/// Pages move off replicas while processes work on them, also where one replica has died.
+/// Pages move off replicas while processes use them, also if one replica has died.
 #[test]
 fn replicas_are_removed_from_a_running_session() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-/* Reserves memory as Java's heap does: at low addresses, if one of these is free, else anywhere.
- * Then it maps the part that it uses.
+/* Reserves memory as Java's heap does: at low addresses if there is room, else anywhere. Then maps
+ * the part that it uses.
  */
 #define _GNU_SOURCE
 #include "check.h"

@@ -1,7 +1,7 @@
 /* Uses pages round after round.   rounds MIB PARTS ROUNDS REPEATS ORDER
  *
- * In each of ROUNDS it changes every page of one of PARTS after the other, each part REPEATS times
- * in a row: by address if ORDER is "along", in a random order that stays if it is "about".
+ * In each of ROUNDS it changes every page of the PARTS, one part after the other, each part REPEATS
+ * times in a row: by address if ORDER is "along", in a fixed random order if it is "about".
  */
 #include "check.h"
 

@@ -6,8 +6,8 @@ const MIB: u64 = 1 << 20;
 /// Pages of the program's memory.
 const SET: u64 = 24 * MIB / 4096;
 
-/// The part of the pages that a round reads, in three quarters of the memory. `work`: parts of the
-/// memory, rounds, and how often each part is used in a round.
+/// The fraction of the pages that a round reads from swap, with memory for three quarters of them.
+/// `work`: parts of the memory, rounds, and how often each part is used in a round.
 fn read_in_a_round(place: &Place, swap: Swap, work: [&str; 3], order: &str) -> f64 {
     let [parts, rounds, repeats] = work;
     let arguments = ["24", parts, rounds, repeats, order];
@@ -22,7 +22,8 @@ fn read_in_a_round(place: &Place, swap: Swap, work: [&str; 3], order: &str) -> f
     read
 }
 
-/// The LRU evicts each page of a loop before its next use: all were read in every round.
+/// Regression: the LRU evicts each page of a loop before its next use, so every round read all
+/// pages.
 #[test]
 fn a_loop_reads_what_does_not_fit() {
     let place = Place::beside_others();
@@ -32,7 +33,7 @@ fn a_loop_reads_what_does_not_fit() {
     }
 }
 
-/// Active pages of the part before must not keep their frames.
+/// Active pages of the part that was used before must not keep their frames.
 #[test]
 fn parts_that_are_used_one_after_the_other_are_read_once() {
     let place = Place::beside_others();

@@ -1,6 +1,6 @@
-/* Loads a filter that ends the process at nearly all system calls, before it has needed memory,
- * then uses some and exits, as sshd's processes do; or only asks whether the system has filters, as
- * Firefox does:   sandboxed prctl|seccomp|asks
+/* Loads a filter that ends the process at nearly all system calls, before the process has needed
+ * memory, then uses some memory and exits, as sshd's processes do; or only asks whether the system
+ * has filters, as Firefox does:   sandboxed prctl|seccomp|asks
  */
 #define _GNU_SOURCE
 #include "check.h"

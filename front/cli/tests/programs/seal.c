@@ -1,5 +1,5 @@
-/* Fills memory with pages that begin with a marker, waits for a line, and checks them, in a forked
- * child too: between its pages and theirs on disk, a test looks and writes.
+/* Fills memory with pages that begin with a marker, waits for a line, and checks the pages, also in
+ * a forked child: between the two steps a test reads and changes the pages on disk.
  *
  *     seal MIB
  */
@@ -43,7 +43,8 @@ int main(int count, char **arguments)
     MUST(getchar() == '\n');
     printf("%016lx\n", check(memory, pages, 0));
     fflush(stdout);
-    /* Each child checks what its parent wrote before the fork, while that writes anew. */
+    /* Each child checks what its parent wrote before the fork, while the parent writes new
+     * contents. */
     for (uint64_t round = 1; round <= 3; round++) {
         pid_t child = fork();
         MUST(child >= 0);

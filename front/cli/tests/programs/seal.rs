@@ -1,5 +1,5 @@
-//! Swap files are encrypted and authenticated: a file that is looked into shows nothing, and one
-//! that is written to ends the program.
+//! Swap files are encrypted and authenticated: reading a file reveals nothing, and a change to a
+//! file ends the program.
 
 use crate::common::highwater;
 use crate::place::{Place, note};
@@ -64,8 +64,8 @@ pub(crate) fn without_limits(program: &Path) -> String {
     String::from_utf8(run.wait_with_output().unwrap().stdout).unwrap()
 }
 
-/// The swap files in a directory that some process has open, as anybody may open them who may trace
-/// that process.
+/// The swap files in a directory that some process has open: any process that may trace that
+/// process may open them, too.
 fn swap_files(dir: &Path) -> Vec<File> {
     let processes = read_dir("/proc").unwrap().flatten().map(|entry| entry.path().join("fd"));
     let links = processes.flat_map(read_dir).flatten().flatten().map(|entry| entry.path());
@@ -140,7 +140,7 @@ fn a_file_that_was_changed_ends_the_program() {
     let swap = format!("dir:{}:128M", dir.display());
     type Change = fn(&File, u64, &[u8]);
     let flip: Change = |file, at, page| file.write_all_at(&[page[99] ^ 1], at + 99).unwrap();
-    // Each page of the file becomes that of the slot after it.
+    // Each page of the file is overwritten by the page of the slot after it.
     let shift: Change = |file, at, _| {
         let mut next = [0; PAGE];
         if file.read_exact_at(&mut next, at + PAGE as u64).is_ok() {

@@ -1,4 +1,4 @@
-/* A program's own filters for system calls, and for packets, whose structures and instructions are
+/* A program's own filters for system calls and for packets, whose structures and instructions are
  * swapped out, each as a section:   seccomp [SECTION...]
  */
 #define _GNU_SOURCE
@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* The error that a filter gives in place of a call. */
+/* The error that a filter returns instead of making a call. */
 #define ERROR 77
 
 static void evict(void)
@@ -29,7 +29,7 @@ static void evict(void)
         filler[i]++;
 }
 
-/* A block of its own pages, for malloc gives small ones from memory that is in use. */
+/* A block with pages of its own: malloc gives small blocks from memory that is in use. */
 static void *block(size_t size)
 {
     void *at = malloc(size + 64 * 1024);
@@ -44,7 +44,7 @@ static int status_of(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* A filter of `length` instructions: a call gets an action, all others are allowed. */
+/* A filter of `length` instructions: `call` gets an action, all other calls are allowed. */
 static struct sock_fprog *filter(unsigned call, unsigned action, unsigned short length)
 {
     struct sock_filter *code = block(length * sizeof *code);
@@ -89,8 +89,8 @@ static long load(int way, const struct sock_fprog *program)
     }
 }
 
-/* Each way, with the longest filter, too; and with the structure on the stack. What was swapped out
- * is reached afterwards.
+/* Each way, also with the longest filter, and with the structure on the stack. Afterwards,
+ * swapped-out memory can still be accessed.
  */
 static void loaded(void)
 {
@@ -234,7 +234,7 @@ static void *watched_thread(void *path)
     return NULL;
 }
 
-/* Calls of a thread are decided by another one: its structures are swapped out. */
+/* Another thread decides about a thread's calls; the structures that it uses are swapped out. */
 static void watched(void)
 {
     struct seccomp_notif *asked = block(sizeof *asked);
@@ -265,7 +265,7 @@ static void watched(void)
     MUST(pthread_join(thread, NULL) == 0 && close(listener) == 0);
 }
 
-/* A filter for packets that keeps so many bytes of each. */
+/* A filter for packets that keeps this many bytes of each. */
 static struct sock_fprog *keeping(unsigned bytes, unsigned short length)
 {
     struct sock_fprog *program = filter(0, 0, length);
@@ -275,8 +275,8 @@ static struct sock_fprog *keeping(unsigned bytes, unsigned short length)
     return program;
 }
 
-/* The structure is swapped out, too, or on the stack. The length of a filter that is read counts
- * instructions, of which there is room for one more.
+/* The structure is swapped out, too, or on the stack. When a filter is read, its length counts
+ * instructions; there is room for one more.
  */
 static void packets(void)
 {
@@ -320,7 +320,7 @@ static const struct {
     {"watched", watched}, {"packets", packets},
 };
 
-/* Each section is a process of its own, for filters stay. */
+/* Each section is a process of its own, because filters stay. */
 int main(int count, char **arguments)
 {
     for (size_t i = 0; i < sizeof SECTIONS / sizeof *SECTIONS; i++) {

@@ -1,5 +1,6 @@
-/* fork while pages are in memory: parent, child and grandchild share them until one writes, or
- * until they have to leave memory. See sections.h for usage; MIB is what each process needs. */
+/* fork while pages are in memory: parent, child and grandchild share each page until one of them
+ * writes to it, or until it must be evicted. See sections.h for usage; MIB is what each process
+ * needs. */
 #define _GNU_SOURCE
 #include "area.h"
 #include "children.h"
@@ -15,7 +16,7 @@ static void write_some(struct area *area, size_t first, size_t stride, uint32_t 
         area_fill(area, page, 1, version);
 }
 
-/* Uses other memory, so that pages of the area leave. */
+/* Uses other memory, so that pages of the area are evicted. */
 static void press(size_t pages, uint64_t id)
 {
     struct area other = area_map(pages, id);
@@ -24,7 +25,7 @@ static void press(size_t pages, uint64_t id)
     area_unmap(&other);
 }
 
-/* ---- generations: each one writes, is pressed, forks, and checks what it has ---- */
+/* ---- generations: each one writes, runs short of memory, forks, and checks its contents ---- */
 
 static void generation(struct area *area, uint32_t level)
 {
@@ -86,7 +87,7 @@ static void use_holes(struct area *area, uint32_t version)
     area_zeroed(area, 0, half);
     area_check(area, "holes: half of them dropped");
     write_some(area, version, 2, version);
-    /* New memory at any address is of zeros. */
+    /* New memory is zero, at any address. */
     struct area fresh = area_map(area->pages, 5ull << 32);
     area_check(&fresh, "holes: new memory");
     area_unmap(&fresh);

@@ -26,7 +26,7 @@ static void check_block(const char *pages, size_t mib, uint64_t id)
         check_page(pages + page * PAGE, id + page, 1, "a block");
 }
 
-/* Whether a line is there, or standard input has ended. */
+/* Whether a line can be read, or standard input has ended. */
 static int input_is_there(void)
 {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -119,7 +119,7 @@ int main(int argc, char **argv)
     MUST(argc >= 4);
     int count = (int)number(argv[2]);
     size_t mib = number(argv[3]);
-    /* Something of the parent's own, so that it is served before it forks. */
+    /* The parent touches memory of its own, so that it is served before it forks. */
     char *own = block(1, 1ull << 60);
     if (!strcmp(argv[1], "work"))
         work(count, mib);

@@ -1,4 +1,4 @@
-//! The budget of a run and the room of its swap devices: processes share them, get them where they
+//! Processes share the budget of a run and the room of its swap devices: they get both where they
 //! need them, and give them back when they end; `highwater ctl` changes the budget meanwhile.
 
 use crate::common::highwater;
@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// The least memory of a process. A new one may exceed the budget by so much for a moment.
+/// The least memory of a process. A new one may exceed the budget by this much for a moment.
 const FLOOR: u64 = 4 * MIB;
 /// Far above the second or so that a change takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -21,7 +21,7 @@ pub(crate) struct Session {
     name: String,
     run: Child,
     input: Option<ChildStdin>,
-    /// Until another thread reads it.
+    /// `None` once another thread reads it.
     output: Option<BufReader<ChildStdout>>,
 }
 
@@ -101,7 +101,7 @@ impl Session {
         writeln!(self.input.as_mut().expect("a pipe"), "{line}").unwrap();
     }
 
-    /// The directory of the run, of a process of it.
+    /// The run directory, from the environment of a process of the run.
     fn run_dir(&self, pid: i32) -> String {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).expect("it lives");
         let environment = String::from_utf8_lossy(&environment);
@@ -136,8 +136,8 @@ impl Session {
         rooms.filter_map(|room| room.split_once(" of ")).map(|(used, _)| bytes(used)).collect()
     }
 
-    /// The slots in use of all processes, in bytes, as they have published them. A write under way
-    /// that is refused has some for a moment.
+    /// The slots that all processes use, in bytes, as published by them. A write that is going to
+    /// be refused holds some slots for a moment.
     pub(crate) fn slots(&self) -> u64 {
         let text = self.ctl("vmstat").unwrap_or_default();
         let slots = text.lines().find_map(|line| line.strip_prefix("nr_swap_used "));
@@ -217,7 +217,7 @@ fn memory_goes_where_it_is_needed() {
     let arguments = ["wake", "5", "10", "96"];
     let mut session = Session::start("wake", budget, &[&program], &arguments);
     session.expect_line("grown");
-    // All but the floors of the others.
+    // The budget without the floors of the others.
     let rest = budget - 5 * FLOOR;
     let grown = session.until("the parent grows", |members| {
         members.iter().any(|member| member.granted > rest * 9 / 10)
@@ -315,7 +315,7 @@ fn each_process_may_have_a_budget_of_its_own() {
     place.compare_output("16 MiB shared", &unlimited, &Limits::of(16 * MIB), &program);
 }
 
-/// Three children fill a swap device, whatever its kind. A fourth fits as soon as one is killed.
+/// Three children fill a swap device of each kind. A fourth has room as soon as one is killed.
 #[test]
 fn processes_share_the_room_of_a_swap_device() {
     let place = Place::new();
@@ -332,7 +332,7 @@ fn processes_share_the_room_of_a_swap_device() {
 fn share_room(mut session: Session, swap: &str) {
     session.expect_line("started");
     let (most, seen) = (Cell::new(0), RefCell::new(BTreeSet::new()));
-    // All but the floors of the processes is swapped out, and more than a fifth of it by each.
+    // Of each process all memory but its floor is swapped out; each swaps out over a fifth of this.
     let is_filled = |members: &[Member]| {
         let used = session.swap().iter().sum();
         most.set(u64::max(most.get(), used));

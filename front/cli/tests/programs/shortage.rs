@@ -96,7 +96,7 @@ fn the_summary_names_requests_that_were_refused() {
     }
 }
 
-/// The kernel's OOM killer says nothing to the program or its parent.
+/// The kernel's OOM killer tells neither the program nor its parent, so the summary must.
 #[test]
 fn the_summary_names_processes_that_the_kernel_has_ended() {
     let place = Place::new();
@@ -122,7 +122,7 @@ fn the_summary_names_processes_that_the_kernel_has_ended() {
 struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
-    /// One with a limit, in whichever version is mounted.
+    /// A cgroup with a limit, in whichever version is mounted.
     fn new(limit: u64) -> Option<MemoryGroup> {
         let name = format!("highwater-test-{}", std::process::id());
         let files = ["memory/memory.limit_in_bytes", "memory.max"].map(PathBuf::from);

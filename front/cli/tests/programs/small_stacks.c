@@ -1,5 +1,5 @@
-/* Work on small stacks, a thread's of 16 KiB or a coroutine's of 8 KiB: the first request, faults,
- * a system call, a forked child that needs its memory, and programs that start.
+/* Work on small stacks (a thread's of 16 KiB, or a coroutine's of 8 KiB): the first request,
+ * faults, a system call, a forked child that needs its memory, and the start of programs.
  *
  *   small_stacks
  */

@@ -1,5 +1,5 @@
-/* Fills memory, waits for a line, and checks and changes all pages in random order some times.
- * Prints a sum of all that was read, and the longest time that a page took, in microseconds.
+/* Fills memory, waits for a line, and checks and changes all pages in random order several times.
+ * Prints a sum of everything read, and the longest time that a page took, in microseconds.
  *
  *     stalls MIB
  */

@@ -43,7 +43,7 @@ struct thread {
     unsigned char *scratch; /* RUN_MAX pages */
     int file;               /* an unlinked file */
     uint64_t done;
-    /* What the signal handler alone uses: a page, and its version. */
+    /* Used by the signal handler alone: a page, and its version. */
     unsigned char *signal_page;
     uint32_t signal_version;
     atomic_bool ready;
@@ -98,7 +98,7 @@ static void check(struct thread *own)
     area_check_part(run.area, run.from, run.count, "check");
 }
 
-/* Single pages, far apart. */
+/* Touches single pages, far apart. */
 static void touch(struct thread *own)
 {
     for (int i = 0; i < 32; i++) {
@@ -133,7 +133,7 @@ static void unmap(struct thread *own)
     area_zeroed(area, 0, area->pages);
 }
 
-/* A mapping that grows, perhaps at another address, and shrinks. */
+/* A mapping grows, perhaps at another address, and shrinks. */
 static void move(struct thread *own)
 {
     size_t bytes = RUN_MAX * PAGE;
@@ -188,7 +188,7 @@ static void through_file(struct thread *own)
     MUST(munmap(mapped, bytes) == 0);
 }
 
-/* In three parts that end within pages, at most what a socket holds without a reader. */
+/* In three parts that end within pages, at most as much as a socket holds without a reader. */
 static void through_socket(struct thread *own)
 {
     struct run run = draw(own);
@@ -206,7 +206,7 @@ static void through_socket(struct thread *own)
     check_copy(own->scratch, run, count, "read from a socket");
 }
 
-/* At most what a pipe holds without a reader. */
+/* At most as much as a pipe holds without a reader. */
 static void through_pipe(struct thread *own)
 {
     struct run run = draw(own);
@@ -277,7 +277,7 @@ static void expect_end(pid_t child, const char *what)
 }
 
 /* The child sees this thread's contents as they were, and writes; so does the parent. One child of
- * four makes one of its own before it looks. */
+ * four forks a child of its own before it checks. */
 static void fork_off(struct thread *own)
 {
     struct run run = draw(own);
@@ -336,7 +336,7 @@ static void start_threads(struct thread *own)
     }
 }
 
-/* Checks and writes paged memory. In a child of a fork too, where it is the child's own copy. */
+/* Checks and writes paged memory. In a forked child, too, where it is the child's own copy. */
 static void on_signal(int number)
 {
     int error = errno;
@@ -412,7 +412,7 @@ static void *disturb(void *unused)
     (void)unused;
     while (now() < end) {
         struct thread *victim = &thread[next_random(&random) % threads];
-        /* It may have ended since, which older C libraries say. */
+        /* The thread may have ended since; older C libraries report that. */
         int error = atomic_load(&victim->ready) ? pthread_kill(victim->handle, SIGUSR1) : 0;
         MUST(error == 0 || error == ESRCH);
         nanosleep(&pause, NULL);

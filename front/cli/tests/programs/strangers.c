@@ -26,7 +26,7 @@ static void fail(const char *what, long value)
 	_exit(1);
 }
 
-/* A library that frees the program's block, and opens a library beside itself. */
+/* A library that frees the program's block, and opens a library in its own directory. */
 static void opened(void)
 {
 	char *large = malloc(4 << 20);
@@ -101,8 +101,8 @@ static void directories(void)
 		closedir(open[i]);
 }
 
-/* operator new and delete of a malloc's library. jemalloc's new does not call malloc by its name,
- * and its delete calls free. */
+/* operator new and delete of a malloc's library. jemalloc's new does not call malloc by name, and
+ * its delete calls free. */
 extern void *_Znwm(size_t bytes) __attribute__((weak));
 extern void _ZdlPv(void *block) __attribute__((weak));
 
@@ -197,11 +197,11 @@ static void many(void)
 	printf("many %lu\n", (unsigned long)right);
 }
 
-/* The break, up and down, beside the C library's own. */
+/* Moves the break up and down, alongside the C library's own use of it. */
 static void breaks(void)
 {
 	enum { MIB = 1 << 20, MOST = 40 };
-	/* Without Highwater this one has the same break. */
+	/* Without Highwater, the malloc of the C library uses the same break. */
 	puts("breaks");
 	char *small[100];
 	for (int i = 0; i < 100; i++)

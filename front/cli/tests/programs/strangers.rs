@@ -13,8 +13,8 @@ const DIRECTORY: &str = "/usr/lib/x86_64-linux-gnu";
 /// Popular mallocs. Each also exports `__libc_malloc`, or part of its family.
 const MALLOCS: [&str; 3] = ["libmimalloc.so.2", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"];
 
-/// Its functions make system calls by number, which this library makes by functions of its own, and
-/// not by the program's of the same name.
+/// The program's own mapping functions make system calls by number. The library makes such calls by
+/// its own functions, and not by the program's functions of the same name.
 #[test]
 fn a_program_that_defines_mmap_is_paged() {
     let place = Place::beside_others();
@@ -102,8 +102,8 @@ fn other_mallocs_can_be_preloaded() {
     }
 }
 
-/// Regression: Python and Node were taken for programs with a malloc of their own. They have an
-/// address for it, because they are not position-independent: a jump to this library's.
+/// Regression: Python and Node were taken for programs with a malloc of their own. As they are not
+/// position-independent, they contain an address of malloc: that of a jump to this library's.
 #[test]
 fn the_address_of_malloc_in_a_program_is_no_malloc_of_its_own() {
     let place = Place::beside_others();
@@ -130,8 +130,8 @@ fn small_allocations_of_many_threads_are_counted() {
     assert!(paged > 16 * MIB, "{paged} bytes were paged");
 }
 
-/// As in Free Pascal. The manager's threads had the program's modes, and their own arithmetic ended
-/// them.
+/// As in Free Pascal. Regression: the manager's threads inherited the program's floating-point
+/// modes, and their own arithmetic ended them.
 #[test]
 fn floating_point_exceptions_may_trap() {
     let place = Place::beside_others();
@@ -139,7 +139,8 @@ fn floating_point_exceptions_may_trap() {
     expect_floats(&["run", "--memory", "16M", "--", &floats]);
 }
 
-/// The file of its statistics is larger than the limit, which ended it by SIGXFSZ.
+/// Regression: the file of the library's statistics exceeded the program's limit: it ended by
+/// SIGXFSZ.
 #[test]
 fn a_program_may_limit_its_files() {
     let place = Place::beside_others();
@@ -185,7 +186,7 @@ fn memory_that_is_not_paged_is_shown_by_kind() {
     assert!(first.contains("above the budget of 12 MiB"), "{errors}");
 }
 
-/// The library's memory does not grow with the number of mappings.
+/// The manager's memory does not grow with the number of mappings.
 #[test]
 fn the_manager_does_not_grow_with_mappings() {
     let report = section(&Place::beside_others(), "mappings");
@@ -213,7 +214,7 @@ fn variables_that_the_user_unsets_stay_unset() {
     }
 }
 
-/// A program with a sanitizer is refused by a run; as a child it runs unserved.
+/// `highwater run` refuses a program with a sanitizer; as a child, such a program runs unserved.
 #[test]
 fn programs_with_sanitizers_are_not_served() {
     let place = Place::beside_others();
@@ -241,8 +242,9 @@ fn programs_with_sanitizers_are_not_served() {
     }
 }
 
-/// musl's dynamic linker loads the library as well, and ended the program: it has not all functions
-/// that the library needs. Here it is a link to that of the GNU C library.
+/// musl's dynamic linker loads the library as well, but lacks functions that the library needs.
+/// Regression: this ended the program. In this test, musl's linker is a link to the GNU C
+/// library's.
 #[test]
 fn children_that_are_linked_with_musl_run_unserved() {
     let place = Place::beside_others();
@@ -279,7 +281,7 @@ fn children_that_are_linked_with_musl_run_unserved() {
         let run = place.run_within(&limits, &outer).expect_success("musl");
         assert_eq!((run.text(), run.errors), ("1 []\n1 []\n".to_owned(), line.repeat(2)));
     }
-    // By execvp, which searches.
+    // Start it by execvp, which searches PATH.
     let directories = format!("PATH=/nonexistent:{}:/usr/bin", place.path("").display());
     let by_name = program("env", &[&directories, "musl"]);
     let run = place.run_within(&limits, &by_name).expect_success("by name");

@@ -1,5 +1,5 @@
-/* Memory that the kernel and libc use besides buffers: small structures that
- * straddle two swapped-out pages, paths, futexes, thread stacks. See sections.h for usage. */
+/* Memory that the kernel and libc use other than as buffers: small structures that straddle two
+ * swapped-out pages, paths, futexes, thread stacks. See sections.h for usage. */
 #define _GNU_SOURCE
 #include "area.h"
 #include "region.h"
@@ -23,7 +23,7 @@
 
 /* ---- kernel: system calls that fill or read a few bytes across a page boundary ---- */
 
-/* Calls something that fills `at`, and compares with the same call on other memory. */
+/* Makes a call that fills `at`, and compares with the same call on other memory. */
 typedef void small_call(void *at);
 
 static void call_stat(void *at)
@@ -124,7 +124,7 @@ static const struct {
 };
 enum { KINDS = sizeof SMALL / sizeof *SMALL };
 
-/* Half of each structure before a page boundary, half behind; the bytes around it stay. */
+/* Half of each structure is before a page boundary, half behind; the bytes around it stay. */
 static uint64_t kernel(size_t pages)
 {
     struct region region = region_map(pages);
@@ -146,7 +146,7 @@ static uint64_t kernel(size_t pages)
 
 enum { PLAYERS = 4, CELLS = 64 };
 
-/* A counter that only the thread whose turn it is advances. */
+/* A counter that only one thread at a time, in turn, advances. */
 struct cell {
     pthread_mutex_t lock;
     pthread_cond_t turned;
@@ -188,7 +188,7 @@ static void *play(void *argument)
     return NULL;
 }
 
-/* Writes every page that holds no cell, again and again: cells are evicted meanwhile. */
+/* Writes every page that holds no cell, again and again: the cells are evicted meanwhile. */
 static void cycle(struct area *area, size_t stride_pages, size_t times)
 {
     for (size_t round = 0; round < times; round++)
@@ -279,7 +279,7 @@ static uint64_t stacks(size_t pages)
         pthread_attr_t attributes;
         MUST(pthread_attr_init(&attributes) == 0);
         MUST(pthread_attr_setstack(&attributes, base + i * bytes, bytes) == 0);
-        /* A frame is a page and some words; a quarter is left for those and for signals. */
+        /* A frame is a page and some words; a quarter is left for these words and for signals. */
         runners[i] = (struct runner){bytes / PAGE * 3 / 4, i, 0};
         MUST(pthread_create(&threads[i], &attributes, run, &runners[i]) == 0);
         MUST(pthread_attr_destroy(&attributes) == 0);

@@ -4,8 +4,9 @@
 //! ```text
 //! Look --- a second ---> Look     a line per thread, its kernel stack; what --report would count
 //! ```
-//! Two looks distinguish a livelock, in which CPU times and context switches grow, from a deadlock,
-//! in which they do not. Unreadable state (an ended thread, no permission) is omitted. Locks: none.
+//! Two snapshots (`Look`) distinguish a livelock, in which CPU times and context switches grow,
+//! from a deadlock, in which they do not. State that cannot be read (an ended thread, no
+//! permission) is omitted. Locks: none.
 
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{RUN_DIR, read_all};
@@ -16,7 +17,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Time between the two looks.
+/// Time between the two snapshots.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Files that show whether the machine itself was stalled.
@@ -29,11 +30,12 @@ struct Thread {
     name: String,
     state: char,
     cpu: i32,
-    /// Counters that grow only while it runs: ticks in user and kernel mode, page faults, switches.
+    /// Counters that grow only while the thread runs: ticks in user and kernel mode, page faults,
+    /// switches.
     moves: [u64; 5],
 }
 
-/// The state of everything.
+/// The state of all threads, and the statistics of all managers.
 struct Look {
     threads: Vec<Thread>,
     statistics: Vec<(u32, Snapshot)>,
@@ -108,7 +110,7 @@ fn threads(process: &Process) -> Vec<Thread> {
         .collect()
 }
 
-/// A line, then the kernel stack, which only root can see.
+/// Writes a line, then the kernel stack, which only root can see.
 fn write_thread(text: &mut String, before: Option<&Thread>, now: &Thread) {
     let dir = PathBuf::from(format!("/proc/{}/task/{}", now.pid, now.tid));
     let file = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_default();

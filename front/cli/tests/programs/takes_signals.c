@@ -1,5 +1,5 @@
 /* Sets handlers for SIGBUS and SIGSYS by system calls of its own, as Go's runtime does, and has the
- * note of Go's linker. Then it fills and checks 64 MiB; a handler would end it. */
+ * ELF note of Go's linker. Then it fills and checks 64 MiB; either handler would end it. */
 #include "check.h"
 #include <signal.h>
 #include <sys/syscall.h>

@@ -26,7 +26,7 @@ pub(crate) struct Terminal {
     child: Child,
     keys: File,
     output: Receiver<Vec<u8>>,
-    /// Reads the output, until the terminal is to hang up.
+    /// Reads the output, until the terminal hangs up.
     reader: Option<JoinHandle<()>>,
     hangs_up: Arc<AtomicBool>,
     parser: vt100::Parser,
@@ -41,7 +41,7 @@ fn has_output(terminal: &File) -> bool {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Of a test that failed.
+        // Needed after a failed test.
         let _ = self.child.kill();
     }
 }
@@ -59,7 +59,7 @@ impl Terminal {
         let open = || File::options().read(true).write(true).open(path.to_str().unwrap()).unwrap();
         command.stdin(open()).stdout(open()).stderr(open()).env("TERM", "xterm");
         let child = command.spawn().unwrap();
-        // The command holds its ends, too, and the last one closed ends the reader.
+        // `command` holds ends of the terminal, too; the reader ends when the last end is closed.
         command.stdin(std::process::Stdio::null());
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         let keys = File::from(controller);
@@ -80,7 +80,7 @@ impl Terminal {
         Terminal { child, keys, output, reader, hangs_up, parser }
     }
 
-    /// Closes the terminal, as a connection that is lost does: the program must end.
+    /// Closes the terminal, as a lost connection does: the program must end.
     pub(crate) fn hang_up(mut self) {
         self.hangs_up.store(true, Relaxed);
         self.reader.take().expect("it reads").join().expect("it does not panic");

@@ -1,7 +1,7 @@
 /* Random checked accesses by many threads:   threads THREADS SECONDS MIB
  *
- * Every word holds its address' hash above a 16-bit version, so each read can be checked
- * whatever thread wrote last; one access in five writes. Prints accesses per second.
+ * Every word holds its address' hash above a 16-bit version, so each read can be checked whatever
+ * thread wrote last; one access in five writes. Prints accesses per second.
  */
 #define _GNU_SOURCE
 #include "check.h"

@@ -1,4 +1,4 @@
-//! Programs that swap by TLS, to servers that are set up by the commands of docs/remote.md.
+//! Programs that swap over TLS, to servers that are set up by the commands of docs/remote.md.
 
 use crate::inputs::random_lines;
 use crate::packages::is_installed;
@@ -31,7 +31,7 @@ struct Server {
 }
 
 impl Server {
-    /// By the page's line for this program, on a port of its own.
+    /// Starts it by the page's line for this program, on a port of its own.
     fn start(place: &Place, program: &str, port_of_page: &str) -> Server {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let lines = block("redis-server");

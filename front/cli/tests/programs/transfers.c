@@ -1,4 +1,4 @@
-/* Random calls of process_vm_readv and process_vm_writev on a child's memory, which is mostly
+/* Random calls of process_vm_readv and process_vm_writev on a child's memory, most of which is
  * swapped out, against a model: how many bytes are transferred, and which.
  *
  *   transfers MIB ROUNDS   the child has MIB
@@ -14,7 +14,7 @@ enum { BUFFERS_MAX = 120, GAP = 64 };
 
 static uint64_t state = 1;
 static size_t area;
-/* The child's memory, that of this process, and what the child's is to be. */
+/* The child's memory, this process's memory, and the expected contents of the child's memory. */
 static unsigned char *there, *here, *model;
 
 static size_t below(size_t end)
@@ -22,7 +22,7 @@ static size_t below(size_t end)
     return next_random(&state) % end;
 }
 
-/* Buffers one behind the other, some of them empty; returns their number. */
+/* Buffers one after the other, some of them empty; returns their number. */
 static int buffers(struct iovec *at, unsigned char *base, size_t longest)
 {
     int count = (int)below(below(3) ? 6 : BUFFERS_MAX);
@@ -45,7 +45,7 @@ static size_t total(const struct iovec *at, int count)
     return bytes;
 }
 
-/* The next byte of buffers. */
+/* The next byte in a list of buffers. */
 struct cursor {
     const struct iovec *at;
     size_t offset;

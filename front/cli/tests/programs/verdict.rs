@@ -1,4 +1,4 @@
-//! The verdict of a run: doing what it says has the effect that it says.
+//! The verdict of a run: following its advice has the effect that it predicts.
 
 use crate::inputs::{random_lines, words};
 use crate::place::{Limits, Place, Swap, note, program, source};
@@ -7,8 +7,8 @@ use crate::run::{Program, Run};
 
 const MIB: u64 = 1 << 20;
 
-/// Runs a program in a part of its need, and then in the memory that the verdict names: at
-/// least half of the reads are to go.
+/// Runs a program with a part of the memory it needs, and then with the memory that the verdict
+/// names: at least half of the reads must be gone.
 fn follow(what: &str, place: &Place, unlimited: &Run, program: &Program) -> Report {
     let limits = Limits { swap: Swap::Dir, ..Limits::quarter(unlimited) };
     let tight = place.compare_with(what, unlimited, &limits, program);
@@ -24,9 +24,9 @@ fn follow(what: &str, place: &Place, unlimited: &Run, program: &Program) -> Repo
     tight
 }
 
-/// Runs a program on the compressed memory that the verdict on a run names: it holds the data,
-/// which compresses about as estimated, though the sample is of all pages written, not of those
-/// held.
+/// Runs a program on the compressed memory that the verdict on a run names: it holds the data. The
+/// data compress about as estimated, though the estimate samples all pages written, and not only
+/// those held.
 fn compress(what: &str, place: &Place, unlimited: &Run, tight: &Report, program: &Program) {
     let of = |key: &str| tight.number(&format!("/verdict/zram/{key}"));
     let limits =
@@ -54,8 +54,8 @@ fn a_sort_is_helped_by_memory_and_by_zram_as_the_verdict_says() {
     compress("sort, verdict", &place, &unlimited, &tight, &sort);
 }
 
-/// They compress so well that zram: alone, which has three slots for each page of its size, was
-/// full at the size that the verdict once named.
+/// Regression: the objects compress so well that `zram:` alone, which has three slots for each page
+/// of its size, was full at the size that the verdict named.
 #[test]
 fn objects_of_python_are_helped_by_zram_as_the_verdict_says() {
     let place = Place::new();

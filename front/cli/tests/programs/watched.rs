@@ -1,4 +1,5 @@
-//! `highwater top` in a terminal, beside a session of two processes; and their figures at its end.
+//! `highwater top` in a terminal, beside a session of two processes, and their figures when it
+//! ends.
 
 use crate::common::highwater;
 use crate::place::Place;
@@ -49,7 +50,7 @@ fn rows(screen: &str) -> Vec<Vec<&str>> {
     lines.skip(1).map(|line| line.split_whitespace().collect()).collect()
 }
 
-/// Whether both processes have figures, and swap in.
+/// Whether both processes have figures and swap in pages.
 fn is_swapping(screen: &str) -> bool {
     let rows = rows(screen);
     let swaps = |row: &Vec<&str>| !["-", "0", "0.00"].contains(&row[6]) && row[7] != "0";
@@ -72,7 +73,7 @@ fn top_shows_a_session_and_the_summary_tells_its_processes_apart() {
         let pid = rows(screen).get(row).map(|row| format!("({}) ---", row[1]));
         pid.is_some_and(|pid| screen.contains(&pid))
     };
-    // The order cannot change by pid.
+    // Sorted by pid, the order cannot change.
     top.press("sssssss");
     top.expect("sorted by pid", |screen| screen.contains("sort: PID") && detail_of(screen, 0));
     top.press("\x1b[B");

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Verdict:
-    """Unexplained and known differences, and remarks."""
+    """The unexplained and the known differences between two runs, and remarks."""
 
     differences: list = field(default_factory=list)
     known: list = field(default_factory=list)
@@ -41,7 +41,7 @@ def outcomes(row, run):
 
 
 def add(row, verdict, what, text):
-    """Adds a difference, to the known ones if the row has a reason for it."""
+    """Adds a difference; it counts as known if the row gives a reason for it."""
     for pattern, reason in row.known.items():
         if re.search(pattern, what):
             verdict.known.append(reason)

@@ -1,11 +1,11 @@
-"""Makes the inputs of rows: random, but equal on every machine. Each is made once."""
+"""Makes the inputs of rows: random, but equal on every machine. Each input is made once."""
 
 import random
 from pathlib import Path
 
 
 def once(path, make):
-    """Lets `make` write a file unless it exists; the file is complete or missing."""
+    """Calls `make` to write a file if it does not exist; an interrupted write leaves no file."""
     path = Path(path)
     if not path.exists():
         part = path.with_name(path.name + ".part")

@@ -11,17 +11,17 @@ from pathlib import Path
 from row import Skip
 
 INSTALL_SECONDS = 900
-# Directories of programs that are in no PATH.
+# Directories of programs that are usually not in PATH.
 BESIDE = ("/usr/sbin", "/sbin")
 
 
 def path():
-    """The directories in which programs are searched."""
+    """The directories that are searched for programs."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), *BESIDE])
 
 
 def is_there(need):
-    """A command, or a file."""
+    """Whether a command or a file exists."""
     return Path(need).exists() if need.startswith("/") else bool(shutil.which(need, path=path()))
 
 

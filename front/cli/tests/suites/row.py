@@ -41,9 +41,10 @@ class Row:
     files: tuple = ()
     # Output that differs from run to run: (pattern, replacement), applied to each line.
     scrub: tuple = ()
-    # Returns outcomes by test, given standard output and directory, if the suite reports tests.
+    # If the suite reports tests, returns their outcomes, given standard output and directory.
     outcomes: Optional[Callable] = None
-    # Reasons of known differences, by a regular expression of tests' names, "exit" or "output".
+    # Reasons for known differences; the key is a regular expression for names of tests, "exit" or
+    # "output".
     known: dict = field(default_factory=dict)
     # Time limit in seconds without Highwater.
     limit: int = 60
@@ -53,7 +54,7 @@ class Row:
 
 
 def outcomes_of_words(pattern):
-    """Outcomes by lines that match a pattern with a group `test` and a group `outcome`."""
+    """Outcomes of tests, from lines that match a pattern with groups `test` and `outcome`."""
     compiled = re.compile(pattern)
 
     def parse(text, _directory):

@@ -3,7 +3,7 @@
 import inputs
 from row import MIB, Row
 
-# Of both what is printed and what files hold, only a digest is kept.
+# Only a digest is kept of printed output and of files.
 DIGEST = "| sha256sum"
 
 

@@ -86,7 +86,7 @@ LANGUAGES = [
     ),
     Row(
         name="openmpi",
-        # Errors of transfers, which it mends by others, go to standard error.
+        # Open MPI recovers from failed transfers by other transfers; errors go to standard error.
         command="mpirun --allow-run-as-root --oversubscribe -n 2 {inputs}/exchange 2>&1",
         needs=("mpicc", "mpirun.openmpi"),
         apt=("libopenmpi-dev", "openmpi-bin"),

@@ -10,7 +10,7 @@ REGRESSION = "{suite_python} -m test -v -u none --junit-xml junit.xml"
 
 
 def junit(_text, directory):
-    """Outcomes by test from a file junit.xml, as CPython and pytest write it."""
+    """Outcomes by test, from a junit.xml file written by CPython or pytest."""
     path = directory / "junit.xml"
     if not path.exists() or not path.stat().st_size:
         return {}
@@ -42,7 +42,7 @@ MIMALLOC = "https://github.com/microsoft/mimalloc"
 
 
 def mimalloc(inputs):
-    """Its source, from $MIMALLOC (a directory or a repository) or its home, and its tests."""
+    """mimalloc's source and tests, from $MIMALLOC (a directory or a repository) or its home."""
     source, built = inputs / "mimalloc", inputs / "mimalloc-build"
     if not source.exists():
         home = os.environ.get("MIMALLOC", MIMALLOC)
@@ -59,7 +59,7 @@ def mimalloc(inputs):
 
 
 def ctest(text, _directory):
-    """Outcomes by test of what ctest prints."""
+    """Outcomes by test, from the output of ctest."""
     found = {}
     for line in text.splitlines():
         if " Test " in line and "..." in line:
@@ -73,7 +73,7 @@ MODULES = [
     cpython("test_subprocess", limit=150,
             known={"test_pass_fds_redirected|^exit$": "the channel is a descriptor at 900"}),
     cpython("test_os", limit=60),
-    # Sockets to virtual machines wait for ever inside some.
+    # Sockets to virtual machines (vsock) wait for ever inside some virtual machines.
     cpython("test_socket", limit=100, skip=["*VSOCK*"]),
     cpython("test_asyncio", limit=200, budget=24),
     cpython("test_concurrent_futures", limit=200),

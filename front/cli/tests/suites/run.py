@@ -24,7 +24,7 @@ class Run:
     # Exit status, or minus the signal, or None after the time limit.
     status: Optional[int]
     seconds: float
-    # Largest resident size of one of its processes, as the kernel counts.
+    # Largest resident size of any of its processes, as counted by the kernel.
     rss: int
     directory: Path
     # The JSON of --report, if any.
@@ -112,7 +112,7 @@ def end_descendants():
 
 
 def run(command, directory, limit, environment):
-    """Runs a command in a directory that takes its output."""
+    """Runs a command in a directory, and writes its output to files there."""
     directory.mkdir(parents=True)
     report = directory / "report.json"
     with open(directory / "stdout", "wb") as out, open(directory / "stderr", "wb") as errors:

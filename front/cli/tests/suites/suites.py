@@ -2,9 +2,9 @@
 
     python3 suites.py [--list] [--markdown FILE] [PATTERN...]
 
-Runs the rows whose name holds one of the patterns, or all. The binary is $HIGHWATER, or the
-release build. A row that cannot run says why. Ends with 1 if a row differs in a way that it does
-not know. Everything lies in target/programs.
+Runs the rows whose names contain one of the patterns, or all rows. The binary is $HIGHWATER, or the
+release build. A row that cannot run prints the reason. The exit status is 1 if a row has a
+difference that is not listed as known. All files are in target/programs.
 """
 
 import argparse
@@ -31,7 +31,7 @@ ROWS = [*SUITES, *LANGUAGES, *SERVERS, *STRESS, *DATA, *RUNTIMES]
 ROOT = SOURCES.parents[3]
 # Time limit of a run with Highwater, as a multiple of that without.
 PATIENCE = 4
-# Memory beyond the budget (code, stacks, small blocks) that the table does not mention.
+# Memory beyond the budget (code, stacks, small blocks) that needs no remark in the table.
 NOT_PAGED = 32 * MIB
 # Variables that a program inherits from the caller's environment.
 KEPT = ("HOME", "USER", "LOGNAME", "PYENV_ROOT", "RUSTUP_HOME", "CARGO_HOME", "LANG")
@@ -43,13 +43,13 @@ def highwater():
 
 
 class Bench:
-    """Runs rows in directories of their own."""
+    """Runs each row in its own directory."""
 
     def __init__(self, place, patience):
         self.place = place
         self.patience = patience
         self.packages = install.Packages(place)
-        # Short, because programs make sockets there.
+        # The path is short, because programs make sockets in it.
         self.temporary = place / f"tmp{os.getpid()}"
 
     def environment(self, row):
@@ -60,7 +60,7 @@ class Bench:
         return found
 
     def line(self, row, inputs):
-        """The row's command with its places filled in."""
+        """The row's command with its placeholders filled in."""
         values = {
             "python": self.packages.python,
             "suite_python": self.packages.suite_python,
@@ -156,7 +156,7 @@ class Table:
         print(f"{row.name:28} {numbers}  {outcome}", flush=True)
 
     def write(self, path):
-        """Puts the lines between the marks of a page; rows that did not run keep theirs."""
+        """Writes the table between the marks of a page; rows that did not run keep their lines."""
         page = Path(path)
         before, _, rest = page.read_text().partition(self.BEGIN)
         old, _, after = rest.partition(self.END)
@@ -168,7 +168,7 @@ class Table:
 
 
 def judge(bench, row, table):
-    """Runs a row and prints its line; `passed`, `failed` or `skipped`."""
+    """Runs a row and prints its line; returns `passed`, `failed` or `skipped`."""
     try:
         without, within, verdict = bench.row(row)
     except Skip as reason:
@@ -181,7 +181,7 @@ def judge(bench, row, table):
 
 
 def chosen(patterns):
-    """The rows that patterns select, by whole name or by a part of it."""
+    """The rows that the patterns select: the row with that name, or all whose names contain it."""
     names = {row.name for row in ROWS}
 
     def fits(row, pattern):
@@ -209,11 +209,11 @@ def main():
         print("no row has such a name", file=sys.stderr)
         return 2
     run.adopt_orphans()
-    # A core file of a program with large reservations fills a disk.
+    # No core files: that of a program with large reservations fills a disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # So that an interrupted run leaves nothing running.
+    # An interrupted run then leaves no processes behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # A shell ignores it for background jobs, but suites test interruption.
+    # A shell ignores SIGINT in background jobs, but suites test interruption.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     place = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "programs"

@@ -516,7 +516,7 @@ mod tests {
         SYS_fchmodat2 SYS_mseal
     };
 
-    /// The argument that says how many bytes another has.
+    /// The argument that gives the length of another argument in bytes.
     fn named(len: Len) -> Option<usize> {
         match len {
             Of(index) | After(_, index) | Items(_, index) | Result(index) => Some(index.into()),

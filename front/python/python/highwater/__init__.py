@@ -1,6 +1,6 @@
 """NumPy arrays larger than RAM.
 
-Pages beyond a budget go to swap devices of this process::
+Pages beyond a budget are written to swap devices of this process::
 
     import highwater
 
@@ -9,9 +9,9 @@ Pages beyond a budget go to swap devices of this process::
     with highwater.allocator():
         b = a * 2           # NumPy's own arrays are paged, too
 
-Arrays are ordinary ``numpy.ndarray`` objects. A page that cannot be brought in ends the process
-with one line, since an access to an array cannot raise; what can be refused is refused by an
-exception before. A forked child has none of its parent's arrays: start processes by spawn.
+Arrays are ordinary ``numpy.ndarray`` objects. An access to an array cannot raise an exception, so a
+page that cannot be brought in ends the process with one line. Wherever possible, an earlier call
+raises instead. A forked child has none of its parent's arrays: start processes by spawn.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ __all__ = [
 ]
 
 _CHUNK = 1 << 20
-"""Bytes that are copied at a time, by way of memory that is not paged."""
+"""The number of bytes that one step copies, by way of memory that is not paged."""
 
 _lock = threading.Lock()
 _memory: Memory | None = None
@@ -105,15 +105,18 @@ def configure(
 ) -> None:
     """Sets up the memory of arrays that are made from now on.
 
-    memory: budget for pages in RAM, "512MB" or bytes; half of what is available.
-    swap: devices, "dir:/var/tmp:20GB", "zram:1G", "tier:zram:1G+dir:/var/tmp:8G"; a file in
-        $TMPDIR or /var/tmp of half of the free space.
-    memory_max: the highest budget that `budget` may set; twice `memory`.
-    kswapd: threads that free memory in the background, 1 to 16 or "auto"; 1.
-    faults: "handlers" or "in-thread"; handlers where they can serve system calls, too.
-    large_pages: blocks of 2 MiB come and go as a whole.
+    memory: the budget for pages in RAM, "512MB" or a number of bytes. Default: half of the
+        available memory.
+    swap: devices, "dir:/var/tmp:20GB", "zram:1G", "tier:zram:1G+dir:/var/tmp:8G". Default: a file
+        in $TMPDIR or /var/tmp, as large as half of the free space.
+    memory_max: the highest budget that `budget` may set. Default: twice `memory`.
+    kswapd: the number of kswapd threads, which free memory in the background, 1 to 16 or "auto".
+        Default: 1.
+    faults: the threads that serve page faults, "handlers" or "in-thread". Default: handlers where
+        they can also serve the faults of system calls, else in-thread.
+    large_pages: whether aligned blocks of 2 MiB are brought in and evicted as a whole.
 
-    Arrays made before keep their memory, with its own budget, until they are deleted.
+    Arrays that were made earlier keep their memory, with its own budget, until they are deleted.
     Raises SettingError, DeviceError, UserfaultfdError, SystemRefusal.
     """
     devices = [swap] if isinstance(swap, str) else list(swap or [])
@@ -135,7 +138,7 @@ def _text(value: str | int | None) -> str | None:
 
 
 def _configured() -> Memory:
-    """The memory, with default settings if none were given."""
+    """The memory; if `configure` was not called, one with default settings."""
     if _memory is None:
         configure()
     assert _memory is not None
@@ -143,7 +146,7 @@ def _configured() -> Memory:
 
 
 def _make(shape: Any, dtype: DTypeLike, order: str) -> tuple[NDArray[Any], Block | None]:
-    """An array of zeros, and the block that it begins; None if it has no bytes."""
+    """An array of zeros, and the block in which it lies; None for the block of an empty array."""
     of = np.dtype(dtype)
     if of.hasobject:
         raise TypeError(f"{of}: arrays of objects hold pointers, not contents, and are not paged")
@@ -164,19 +167,19 @@ def _make(shape: Any, dtype: DTypeLike, order: str) -> tuple[NDArray[Any], Block
 
 
 def zeros(shape: Any, dtype: DTypeLike = float, order: str = "C") -> NDArray[Any]:
-    """As numpy.zeros. Takes memory as it is written. Raises FullError, ForkedError."""
+    """As numpy.zeros. The array takes memory as it is written. Raises FullError, ForkedError."""
     return _make(shape, dtype, order)[0]
 
 
 def empty(shape: Any, dtype: DTypeLike = float, order: str = "C") -> NDArray[Any]:
-    """As numpy.empty, and as `zeros`."""
+    """As numpy.empty. The contents and the exceptions are those of `zeros`."""
     return _make(shape, dtype, order)[0]
 
 
 def full(
     shape: Any, fill_value: Any, dtype: DTypeLike | None = None, order: str = "C"
 ) -> NDArray[Any]:
-    """As numpy.full. Raises OutOfMemoryError, too, and others of `HighwaterError`."""
+    """As numpy.full. Raises OutOfMemoryError and other subclasses of `HighwaterError`."""
     of = np.asarray(fill_value).dtype if dtype is None else np.dtype(dtype)
     made, block = _make(shape, of, order)
     if np.ndim(fill_value) > 0:
@@ -192,7 +195,7 @@ def full(
 def array(
     object: ArrayLike, dtype: DTypeLike | None = None, order: str | None = None
 ) -> NDArray[Any]:
-    """A paged copy, as of numpy.array. Raises as `full`."""
+    """A paged copy, as numpy.array makes it. Raises as `full` does."""
     source = np.asarray(object, dtype)
     is_fortran = source.flags.f_contiguous and not source.flags.c_contiguous
     layout = order or ("F" if is_fortran else "C")
@@ -213,15 +216,16 @@ def memmap(
     shape: Any = None,
     order: str = "C",
 ) -> memmap_array:
-    """As numpy.memmap: an array in a file, of which the budget bounds what is in memory.
+    """As numpy.memmap: an array in a file; the budget limits how much of the file is in memory.
 
-    mode: "r" reads an existing file, "r+" also changes it and makes it longer if it is shorter than
-        the array, "w+" makes a file of zeros in place of any other. "c" is refused.
+    mode: "r" reads an existing file, "r+" also changes the file, and makes it longer if it is
+        shorter than the array, "w+" makes a file of zeros, replacing an existing file. "c" is
+        refused.
 
-    The array has `flush()`: it writes the changes, and returns when they are durable. They are
-    written, too, when the last array of the file is deleted, and when Python exits; a process that
-    is killed loses those that it did not flush. The file is locked (flock): another process, or
-    another memmap, may only read it while this one reads.
+    `flush()` of the array writes the changes, and returns when they are durable. Changes are also
+    written when the last array of the file is deleted, and when Python exits; a process that is
+    killed loses the changes that it did not flush. The file is locked (flock): several processes or
+    memmaps may use the file at the same time only if all of them are for reading.
 
     Raises InUseError, FilesError, FullError, ForkedError; OSError as open() does; ValueError.
     """
@@ -240,14 +244,14 @@ def _block_of(array: NDArray[Any]) -> tuple[Block, int, int]:
 
 
 def prefetch(array: NDArray[Any]) -> None:
-    """Requests pages of an array of this package that will be used soon. A hint: does not wait."""
+    """Requests the pages of an array that will be used soon. This is a hint; it does not wait."""
     block, start, end = _block_of(array)
     block.prefetch(start, end)
 
 
 def advise(array: NDArray[Any], access: str) -> None:
-    """Says how a whole array is going to be used: "random", a fault reads its own page only;
-    "detect", sequential access is recognised and read ahead (the default)."""
+    """Says how a whole array is going to be used. "random": a fault reads only its own page.
+    "detect" (the default): sequential access is recognised and read ahead."""
     if access not in ("random", "detect"):
         raise ValueError(f"access {access!r} is neither 'random' nor 'detect'")
     _block_of(array)[0].read_ahead(access == "detect")
@@ -262,15 +266,15 @@ def discard(array: NDArray[Any]) -> None:
 
 
 def save(file: str | IO[bytes], array: NDArray[Any]) -> None:
-    """As numpy.save, by copies of a part at a time: system calls get no pointer into the array.
+    """As numpy.save, but copies the array part by part: system calls get no pointer into the array.
 
-    numpy.save works, too, where `serves_system_calls`; elsewhere it raises OSError.
+    numpy.save works, too, where `serves_system_calls` is true; elsewhere it raises OSError.
     """
     with contextlib.ExitStack() as stack:
         to = stack.enter_context(open(file, "wb")) if isinstance(file, str) else file
         is_fortran = _is_fortran(array)
         is_whole = is_fortran or array.flags.c_contiguous
-        # A view; of an array that is not contiguous, copies of the parts that are asked for.
+        # A view. If the array is not contiguous, its slices are copied when they are used.
         flat: Any = array.ravel(order="K") if is_whole else array.flat
         header = {
             "descr": np.lib.format.dtype_to_descr(array.dtype),
@@ -284,7 +288,7 @@ def save(file: str | IO[bytes], array: NDArray[Any]) -> None:
 
 
 def load(file: str | IO[bytes]) -> NDArray[Any]:
-    """A paged array from a file of numpy.save or `save`. Raises as `full`."""
+    """A paged array from a file of numpy.save or `save`. Raises as `full` does."""
     with contextlib.ExitStack() as stack:
         of = stack.enter_context(open(file, "rb")) if isinstance(file, str) else file
         version = np.lib.format.read_magic(of)
@@ -312,8 +316,8 @@ def _is_fortran(array: NDArray[Any]) -> bool:
 
 @contextlib.contextmanager
 def allocator() -> Iterator[None]:
-    """NumPy allocates the data of its arrays from paged memory, from 64 KiB on, in this context
-    (NEP 49). What is refused is MemoryError. Arrays may outlive the context."""
+    """In this context, NumPy allocates the data of arrays of 64 KiB and more from paged memory
+    (NEP 49). An allocation that is refused raises MemoryError. Arrays may outlive the context."""
     memory = _configured()
     memory.budget()  # raises ForkedError
     if not memory.serves_system_calls():
@@ -342,24 +346,24 @@ def _numpy_api() -> object:
 
 
 def stats() -> dict[str, int]:
-    """All counters by name, as of /proc/vmstat: pgfault, pgmajfault, pswpin, pswpout, ..."""
+    """All counters by name, as in /proc/vmstat: pgfault, pgmajfault, pswpin, pswpout, ..."""
     return _configured().stats()
 
 
 def budget(size: str | int | None = None) -> int:
-    """The budget in bytes; sets it first if a size is given, and waits until the pages above it
-    have left memory. Raises SettingError, FullError, BudgetError."""
+    """The budget in bytes. If a size is given, first sets the budget, and waits until the pages
+    above it have been evicted. Raises SettingError, FullError, BudgetError."""
     if size is not None:
         _configured().set_budget(str(size))
     return _configured().budget()
 
 
 def left() -> int:
-    """Bytes that further arrays may have, in memory and swap."""
+    """The number of bytes that further arrays may have, in memory and swap together."""
     return _configured().left()
 
 
 def serves_system_calls() -> bool:
-    """Whether system calls may be given arrays: file.write(a), socket.send(a), numpy.save.
-    Otherwise they raise OSError (EFAULT); use `save` and `load`."""
+    """Whether system calls accept pointers into arrays: file.write(a), socket.send(a), numpy.save.
+    If not, these calls raise OSError (EFAULT); use `save` and `load`."""
     return _configured().serves_system_calls()

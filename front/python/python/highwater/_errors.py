@@ -1,8 +1,9 @@
-"""Exceptions: one for each thing that a caller can do about a refusal."""
+"""Exceptions: one for each remedy that a caller has when a call is refused."""
 
 
 class HighwaterError(Exception):
-    """Any refusal of this package. Contents of arrays are as they were."""
+    """Any refusal of this package. Contents of arrays are as they were before the call, except
+    that a call on several pages may have changed those before the page that failed."""
 
 
 class SettingError(HighwaterError, ValueError):
@@ -14,7 +15,7 @@ class DeviceError(HighwaterError, OSError):
 
 
 class UserfaultfdError(HighwaterError, OSError):
-    """This system does not permit userfaultfd, or lacks it; see ``highwater doctor``."""
+    """This system does not permit userfaultfd, or lacks it: ``highwater doctor`` says more."""
 
 
 class SystemRefusal(HighwaterError, OSError):
@@ -22,19 +23,19 @@ class SystemRefusal(HighwaterError, OSError):
 
 
 class FullError(HighwaterError, MemoryError):
-    """Memory and swap together could not hold the array beside the others."""
+    """Memory and swap together could not hold the array and all others."""
 
 
 class AddressesError(HighwaterError, MemoryError):
-    """Not enough free addresses side by side: delete other arrays first."""
+    """No free range of addresses is long enough: delete other arrays first."""
 
 
 class OutOfMemoryError(HighwaterError, MemoryError):
-    """A page cannot be brought in: swap is full, or refuses writes."""
+    """A page cannot be brought in, since no frame can be freed: swap is full, or refuses writes."""
 
 
 class PinnedError(HighwaterError, MemoryError):
-    """All pages that may be pinned are."""
+    """Half of the budget is pinned, and no more may be."""
 
 
 class ReadError(HighwaterError, OSError):
@@ -50,8 +51,8 @@ class FileError(HighwaterError, OSError):
 
 
 class InUseError(HighwaterError, OSError):
-    """The file is mapped elsewhere, and one of the two writes: neither would see the changes of
-    the other."""
+    """The file has another mapping, and one of the two is for writing: they would not see each
+    other's changes."""
 
 
 class ReadOnlyError(HighwaterError, ValueError):
@@ -59,7 +60,7 @@ class ReadOnlyError(HighwaterError, ValueError):
 
 
 class FilesError(HighwaterError, OSError):
-    """Too many files are mapped: delete arrays of some first."""
+    """No more files can be mapped: delete the arrays of one first."""
 
 
 class ForkedError(HighwaterError, RuntimeError):
@@ -67,8 +68,8 @@ class ForkedError(HighwaterError, RuntimeError):
 
 
 class RangeError(HighwaterError, IndexError):
-    """A range ends behind its array."""
+    """A range ends beyond the end of its array."""
 
 
 class BudgetError(HighwaterError, RuntimeError):
-    """A smaller budget is not reached: pages do not leave memory for now."""
+    """The new budget was not reached: pages cannot be evicted for now."""

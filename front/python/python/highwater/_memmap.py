@@ -1,4 +1,4 @@
-"""Arrays in files: numpy.memmap, of which the budget bounds what is in memory."""
+"""Arrays in files, as numpy.memmap; the budget limits how much of a file is in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MODES = {
     "w+": "w+",
     "write": "w+",
 }
-"""NumPy's names; "c" is none of them."""
+"""NumPy's names of modes, without "c", which is refused."""
 
 _files: weakref.WeakSet[Block] = weakref.WeakSet()
 """Blocks whose changes are written when Python exits."""
@@ -45,8 +45,8 @@ def find_block(array: NDArray[Any]) -> Block | None:
 
 
 class memmap(np.ndarray[Any, Any]):
-    """An array in a file, made by `highwater.memmap`; so are its views. What is computed of it is
-    an ordinary array."""
+    """An array in a file, made by `highwater.memmap`. Its views are of this class, too; results
+    computed from it are ordinary arrays."""
 
     filename: str | None
     offset: int | None
@@ -58,8 +58,8 @@ class memmap(np.ndarray[Any, Any]):
             setattr(self, name, getattr(obj, name, None) if is_view else None)
 
     def flush(self) -> None:
-        """Writes all changes of the file, and returns when they are durable. Raises WriteError:
-        what was not written is kept for the next flush."""
+        """Writes all changes to the file, and returns when they are durable. Raises WriteError if
+        some cannot be written; these are kept for the next flush."""
         block = find_block(self)
         if block is not None:
             block.sync()
@@ -107,7 +107,7 @@ def of_file(
     nbytes = 0 if sides is None else offset + _count(sides) * of.itemsize
     if way == "w+" and nbytes == 0:
         raise ValueError("a file of no bytes cannot be mapped")
-    # Raises what open() raises.
+    # Raises the exceptions that open() raises.
     with open(path, {"r": "rb", "r+": "r+b", "w+": "ab"}[way]):
         pass
     block = memory.map_file(path, way, nbytes)
@@ -149,7 +149,7 @@ def _count(sides: tuple[int, ...]) -> int:
 
 
 def _elements(length: int, offset: int, of: np.dtype[Any]) -> int:
-    """Elements from an offset to the end of a file."""
+    """The number of elements from an offset to the end of a file."""
     if length == 0:
         raise ValueError("an empty file cannot be mapped")
     if offset > length or (length - offset) % of.itemsize != 0:

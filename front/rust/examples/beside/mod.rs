@@ -16,7 +16,7 @@ use std::ptr;
 use std::slice;
 use std::time::{Duration, Instant};
 
-/// What pages the data.
+/// The pager of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Highwater,
@@ -41,8 +41,7 @@ pub(crate) struct Run {
     pub(crate) dir: PathBuf,
 }
 
-/// The time of a run, that of the CPUs of all its threads, and a number that only the right result
-/// has.
+/// The time of a run, the CPU time of all its threads, and a digest of the result.
 pub(crate) struct Done {
     took: Duration,
     cpu: Duration,
@@ -68,7 +67,7 @@ impl Clock {
 /// The CPU time of this process.
 fn cpu_time() -> Duration {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: room for the structure, of which zeros are valid values.
+    // SAFETY: room for the structure, for which zeros are valid values.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()
@@ -77,21 +76,21 @@ fn cpu_time() -> Duration {
     of(usage.ru_utime) + of(usage.ru_stime)
 }
 
-/// Settings of all examples: no system call gets a pointer into paged memory, so the threads that
-/// fault may serve their faults, which takes half the time.
+/// Settings of all examples: no system call gets a pointer into paged memory, so the faulting
+/// thread may serve its own faults, which takes half the time.
 pub(crate) fn builder() -> Builder {
     Memory::builder().faults(FaultThreads::InThread)
 }
 
-/// Whether the command line requests a comparison, or is one run of it.
+/// Whether the command line requests a comparison, or one run of a comparison.
 pub(crate) fn is_asked() -> bool {
     std::env::args().nth(1).is_some_and(|first| ["--compare", "--way"].contains(&first.as_str()))
 }
 
-/// Compares, or does one run. All runs have `limit` MiB.
+/// Compares, or does one run. All runs have `limit` MiB of memory.
 ///
 /// # Errors
-/// No process, no files.
+/// A process cannot be started, or a file cannot be used.
 pub(crate) fn compare(limit: u64, run: impl FnOnce(&Run) -> Done) -> io::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let after = |name: &str| {
@@ -182,7 +181,7 @@ unsafe impl Send for Mmap {}
 unsafe impl Sync for Mmap {}
 
 impl Mmap {
-    /// Maps a file, of which no page is in memory.
+    /// Maps a file, after its pages were dropped from the page cache.
     ///
     /// # Errors
     /// The system's.
@@ -193,7 +192,8 @@ impl Mmap {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping; no other process changes the file.
         let address = unsafe { mmap(ptr::null_mut(), len, access, flags, &file, 0)? };
-        // SAFETY: the mapping just made. Without it each fault reads 128 KiB around its page.
+        // SAFETY: the mapping just made. Without this advice each fault reads 128 KiB around its
+        // page.
         unsafe { madvise(address, len, Advice::Random)? };
         Ok(Mmap { address: address.cast(), len })
     }

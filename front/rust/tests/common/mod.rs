@@ -8,7 +8,7 @@ use std::time::Duration;
 
 pub(crate) const PAGE: usize = 4096;
 
-/// All threads that serve faults.
+/// Both kinds of threads that serve faults.
 pub(crate) const WAYS: [FaultThreads; 2] = [FaultThreads::Handlers, FaultThreads::InThread];
 
 /// A memory of 8 MiB.
@@ -24,8 +24,9 @@ pub(crate) fn memory(faults: FaultThreads) -> Memory {
 /// Set in the process of [`alone`].
 const ALONE: &str = "HIGHWATER_TEST_ALONE";
 
-/// Calls `act` in a process of its own, which runs the test `name` again; returns how that ended.
-/// In that process it exits with status 0 after `act`, and does not return.
+/// Calls `act` in a process of its own, which runs the test `name` again; returns the status and
+/// the output of that process. In that process the function exits with status 0 after `act`, and
+/// does not return.
 pub(crate) fn alone(name: &str, act: impl FnOnce()) -> Output {
     if std::env::var_os(ALONE).is_some() {
         act();
@@ -50,8 +51,8 @@ pub(crate) fn alone(name: &str, act: impl FnOnce()) -> Output {
     }
 }
 
-/// A line for each thread of a process: what it waits for in the kernel, its system call, and
-/// /proc's stat with its name, state and CPU time.
+/// A line for each thread of a process: the kernel function in which it waits, its system call, and
+/// its stat of /proc, which has its name, state and CPU time.
 fn threads(pid: u32) -> String {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |task: std::fs::DirEntry| {

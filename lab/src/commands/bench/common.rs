@@ -17,19 +17,19 @@ pub(in crate::commands::bench) enum Platform {
     Os,
     /// Highwater: pages are reached through real page faults
     Uffd,
-    /// The kernel: anonymous memory, in whatever limit this process has
+    /// The kernel: anonymous memory, under the limit of this process, if any
     #[value(hide = true)]
     None,
     /// The kernel: a mapped file
     #[value(hide = true)]
     Mmap,
-    /// Nobody: transfers of a file
+    /// No manager: transfers of a file
     #[value(hide = true)]
     IoUring,
     /// The kernel: a file read through the page cache
     #[value(hide = true)]
     Buffered,
-    /// Nobody: a file read past the page cache
+    /// No manager: a file read past the page cache
     #[value(hide = true)]
     Direct,
 }
@@ -37,15 +37,15 @@ pub(in crate::commands::bench) enum Platform {
 /// What Highwater is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::commands::bench) enum Peer {
-    /// Plain memory without limit
+    /// Plain memory without a limit
     None,
     /// The kernel's swap to zram under a memory cgroup (needs root)
     KernelSwap,
-    /// A mapped file, under a memory cgroup where that is allowed
+    /// A mapped file, under a memory cgroup where permitted
     Mmap,
-    /// The bare disk: transfers of the same sizes, 64 in flight (reads or writes alone)
+    /// The bare disk: transfers of the same sizes, 64 in flight (only reads alone or writes alone)
     IoUring,
-    /// read(2) in blocks of 4 MiB, under a memory cgroup where that is allowed (streams)
+    /// read(2) in blocks of 4 MiB, under a memory cgroup where permitted (streams)
     Buffered,
     /// read(2) past the page cache, with O_DIRECT (streams)
     Direct,
@@ -56,7 +56,7 @@ pub(in crate::commands::bench) enum Peer {
 /// How pages are mapped and unmapped by userfaultfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::commands::bench) enum Mapping {
-    /// MOVE where the kernel has it
+    /// UFFDIO_MOVE if the kernel has it, otherwise UFFDIO_COPY
     Auto,
     /// UFFDIO_MOVE
     Move,
@@ -67,13 +67,13 @@ pub(in crate::commands::bench) enum Mapping {
 /// The options that all workloads have.
 #[derive(Clone, Debug, Args)]
 pub(in crate::commands::bench) struct Common {
-    /// What manages the memory
+    /// The memory manager
     #[arg(long, value_enum)]
     pub(in crate::commands::bench) platform: Platform,
     /// Serve faults in the faulting thread (uffd)
     #[arg(long)]
     pub(in crate::commands::bench) in_thread: bool,
-    /// Budget
+    /// Memory budget
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "256M")]
     pub(in crate::commands::bench) memory: Bytes,
     /// Memory the threads use
@@ -83,36 +83,36 @@ pub(in crate::commands::bench) struct Common {
     #[arg(long, value_name = "N", value_parser = number::<u32>(1..=512),
           default_value = "1")]
     pub(in crate::commands::bench) threads: u32,
-    /// Swap device of Highwater, as of `highwater run`; by default a RAM device large enough.
+    /// Swap device of Highwater, as for `highwater run`; by default a RAM device large enough.
     /// flaky:FAULTS+SPEC injects faults, such as flaky:read=once,write=20,after=100,seed=1+ram:1G
     #[arg(long, value_name = "SPEC")]
     pub(in crate::commands::bench) swap: Vec<String>,
     /// Encrypt swap files, on or off; --peer unsealed runs both
     #[arg(long, value_name = "on|off", default_value_t = Seal::On)]
     pub(in crate::commands::bench) seal: Seal,
-    /// Fixes contents and order of accesses
+    /// Seed of contents and order of accesses
     #[arg(long, value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     pub(in crate::commands::bench) seed: u64,
-    /// Kswapd threads: 1 to 16, or auto for as many as it takes while CPUs idle
+    /// Number of kswapd threads: 1 to 16, or auto to add threads as needed while CPUs idle
     #[arg(long, value_name = "N|auto", default_value_t = Config::default().kswapd_threads)]
     pub(in crate::commands::bench) kswapd: KswapdThreads,
-    /// Give out blocks of 2 MiB, and swap them out and in whole
+    /// Allocate blocks of 2 MiB, and swap each out and in as a whole
     #[arg(long)]
     pub(in crate::commands::bench) large_pages: bool,
-    /// Pages that khugepaged looks at every 10 s to make large ones of; 0: it does not run
+    /// Pages that khugepaged scans every 10 s for ranges to collapse; 0: it does not run
     #[arg(long, value_name = "PAGES", requires = "large_pages")]
     pub(in crate::commands::bench) khugepaged: Option<u32>,
     /// How pages are mapped and unmapped (uffd)
     #[arg(long, value_enum, default_value = "auto")]
     pub(in crate::commands::bench) mapping: Mapping,
-    /// Run the same without Highwater too, and print the ratio (may be repeated)
+    /// Also run the workload on this peer, and print the ratio (may be repeated)
     #[arg(long, value_enum)]
     pub(in crate::commands::bench) peer: Vec<Peer>,
-    /// With --peer: how often all run, in turn; the median by accesses/s counts
+    /// With --peer: number of rounds in which all run in turn; the median by accesses/s is reported
     #[arg(long, value_name = "N", value_parser = number::<u32>(1..=99),
           default_value = "1")]
     pub(in crate::commands::bench) rounds: u32,
-    /// Where the file of streams, and of --peer mmap and io-uring, is
+    /// Directory for the file of streams, and of --peer mmap and io-uring
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub(in crate::commands::bench) dir: PathBuf,
     /// Print JSON instead of a table

@@ -36,7 +36,7 @@ const ATTEMPTS: u32 = 5;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct Faults {
-    /// Server of the faults
+    /// The servers of faults to compare
     #[arg(
         long,
         value_enum,
@@ -47,17 +47,17 @@ pub(super) struct Faults {
     /// The order in which pages are visited
     #[arg(long, value_enum, value_delimiter = ',', default_value = "uniform,normal,zipf")]
     pattern: Vec<Visits>,
-    /// Numbers of threads
+    /// Numbers of threads, each measured in turn
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,8,32",
           value_parser = number::<u32>(1..=512))]
     threads: Vec<u32>,
-    /// Budget
+    /// Memory budget
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "128M")]
     memory: Bytes,
     /// Memory the threads use
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "512M")]
     set: Bytes,
-    /// Of 100 accesses, how many read
+    /// Percentage of accesses that are reads
     #[arg(long, value_name = "PERCENT", value_parser = number::<u32>(0..=100),
           default_value = "80")]
     read: u32,
@@ -65,18 +65,18 @@ pub(super) struct Faults {
     #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(1..=86_400),
           default_value = "5")]
     time: u64,
-    /// How long they run before that
+    /// How long the threads run before the measurement starts
     #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(0..=86_400),
           default_value = "3")]
     warm_up: u64,
-    /// Swap device of Highwater, as of `highwater run`; by default a RAM device large enough
+    /// Swap device of Highwater, as for `highwater run`; by default a RAM device large enough
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
-    /// How often all run, in turn; the median by accesses/s counts
+    /// Number of rounds in which all run in turn; the median by accesses/s is reported
     #[arg(long, value_name = "N", value_parser = number::<u32>(1..=99),
           default_value = "1")]
     rounds: u32,
-    /// Fixes contents and order of accesses
+    /// Seed of contents and order of accesses
     #[arg(long, value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
     /// Print JSON instead of a table

@@ -29,45 +29,45 @@ const FILLED_PERCENT: u64 = 60;
 enum Method {
     /// As Linux 3.6-rc5 did
     Vanilla,
-    /// It, with locks taken late and contention that aborts
+    /// vanilla, but locks are taken late, and asynchronous compaction aborts on a contended lock
     Lesslock,
-    /// It, without a remembered place of the free scanner
+    /// lesslock, but the free scanner starts at the end of the zone, not where it last succeeded
     Revert,
-    /// It, past pageblocks where nothing was found
+    /// revert, but pageblocks where nothing could be isolated are skipped for some time
     Cachefail,
-    /// It, from after these on
+    /// cachefail, but scanners start behind the skipped pageblocks
     Skipuseless,
-    /// The best known
+    /// Highwater's own compaction
     Fast,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct Highalloc {
-    /// What manages the memory: os
+    /// The memory manager: os
     #[arg(long, value_enum)]
     platform: Platform,
-    /// The arena
+    /// Size of the arena
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
     memory: Bytes,
-    /// Percent of it that objects of random orders use
+    /// Percentage of the arena that objects of random orders use
     #[arg(long = "use", value_name = "PERCENT", default_value = "90",
           value_parser = number::<u64>(1..=95))]
     used: u64,
-    /// Threads that use, free and make such objects
+    /// Number of threads that use, free and allocate these objects
     #[arg(long, value_name = "N", default_value = "2",
           value_parser = number::<u32>(1..=64))]
     threads: u32,
-    /// Blocks that are asked for
+    /// Number of 2 MiB blocks to request
     #[arg(long, value_name = "N", default_value = "200",
           value_parser = number::<u64>(1..=1_000_000))]
     attempts: u64,
-    /// Blocks that are kept at most [default: 6 percent of the arena]
+    /// Maximum number of blocks held at once [default: 6 percent of the arena]
     #[arg(long, value_name = "N", value_parser = number::<u64>(1..=100_000))]
     held: Option<u64>,
-    /// Fixes contents and what threads do
+    /// Seed of contents and of the threads' actions
     #[arg(long, value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
-    /// How memory is compacted in the second run
+    /// How memory is compacted in the second run; the first runs without compaction
     #[arg(long, value_enum, default_value = "fast")]
     compact: Method,
     /// Print JSON instead of a table

@@ -62,13 +62,13 @@ pub(super) enum Data {
 /// The order in which pages are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Visits {
-    /// All pages alike
+    /// All pages equally often
     Uniform,
-    /// Around the middle, deviation a twelfth of the set
+    /// Normally distributed around the middle of the set; standard deviation: a twelfth of it
     Normal,
-    /// Each thread in ascending order from a start of its own
+    /// Each thread in ascending order, from its own starting page
     Sequential,
-    /// By popularity: Zipf's law with exponent 0.99, popular pages all over the set
+    /// By Zipf's law with exponent 0.99; popular pages are spread over the set
     Zipf,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Visits {
 pub(super) struct Pmbench {
     #[command(flatten)]
     common: Common,
-    /// Of 100 accesses, how many read
+    /// Percentage of accesses that are reads
     #[arg(long, value_name = "PERCENT", value_parser = number::<u32>(0..=100),
           default_value = "80")]
     read: u32,
@@ -87,11 +87,11 @@ pub(super) struct Pmbench {
     #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(1..=86_400),
           default_value = "5")]
     time: u64,
-    /// How many accesses before each thread says which page it will use (prefetch); 0: it does not
+    /// How many accesses ahead a thread announces the page it will use (prefetch); 0: it does not
     #[arg(long, value_name = "N", value_parser = number::<u64>(0..=256),
           default_value = "0")]
     ahead: u64,
-    /// How long the threads run before that is measured
+    /// How long the threads run before the measurement starts
     #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(0..=86_400),
           default_value = "0")]
     warm_up: u64,
@@ -100,11 +100,11 @@ pub(super) struct Pmbench {
 /// What a task of usemem does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Writes all of its part of the set once, in sequence
+    /// Write its part of the set once, in sequence
     Seq,
-    /// Writes random words of its part
+    /// Write random words of its part
     Rand,
-    /// Reads what was swapped out
+    /// Read swapped-out pages of its part
     Swapin,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Usemem {
     /// The order in which pages are read (swapin)
     #[arg(long, value_enum, default_value = "uniform")]
     pattern: Visits,
-    /// How long the tasks run at most [default: 5; seq: until they are done]
+    /// Time limit of the tasks [default: 5; seq: until they are done]
     #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(1..=86_400))]
     time: Option<u64>,
 }
@@ -292,7 +292,7 @@ pub(super) struct Streams {
     #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(1..=86_400),
           default_value = "5")]
     time: u64,
-    /// How long they run before that
+    /// How long the tasks run before the measurement starts
     #[arg(long, value_name = "SECONDS", value_parser = number::<u64>(0..=86_400),
           default_value = "1")]
     warm_up: u64,

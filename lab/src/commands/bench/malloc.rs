@@ -41,37 +41,38 @@ const TUNABLES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.rtld.optional_static_tl
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct Malloc {
-    /// What is done (may be repeated) [default: all]
+    /// The load to run (may be repeated) [default: all]
     #[arg(long, value_enum)]
     load: Vec<Load>,
-    /// Under which allocator (may be repeated) [default: all that are installed]
+    /// The allocator to measure (may be repeated) [default: all that are installed]
     #[arg(long, value_enum)]
     allocator: Vec<Allocator>,
-    /// Bytes of objects that are alive
+    /// Total size of the live objects
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
     set: Bytes,
-    /// Threads, but for churn
+    /// Number of threads; churn always uses one
     #[arg(long, value_name = "N", default_value = "2",
           value_parser = number::<u32>(1..=64))]
     threads: u32,
-    /// Calls of malloc, and as many of free [default: 4 million; with --memory 200,000]
+    /// Number of calls of malloc, each with a call of free [default: 4 million; with --memory
+    /// 200,000]
     #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
     operations: Option<u64>,
-    /// All on paged memory with this budget [default: none is short of memory]
+    /// Run all allocators on paged memory with this budget [default: more than they use]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<Bytes>,
-    /// Swap device, as of `highwater run`; by default a RAM device large enough
+    /// Swap device, as for `highwater run`; by default a RAM device large enough
     #[arg(long, value_name = "SPEC")]
     swap: Vec<String>,
-    /// Percent of objects whose contents are compared before they are freed
+    /// Percentage of objects whose contents are checked before they are freed
     #[arg(long, value_name = "PERCENT", default_value = "100",
           value_parser = number::<u64>(0..=100))]
     checked: u64,
-    /// How often all run, in turn; the median by time counts
+    /// Number of rounds in which all run in turn; the median by time is reported
     #[arg(long, value_name = "N", default_value = "3",
           value_parser = number::<u32>(1..=99))]
     rounds: u32,
-    /// Fixes sizes, contents and order
+    /// Seed of sizes, contents and order
     #[arg(long, value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
     /// Print JSON instead of a table

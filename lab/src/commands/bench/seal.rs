@@ -25,13 +25,13 @@ const WORDS: usize = PAGE_SIZE / 8;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct Seal {
-    /// Directory of the swap file; in memory (/dev/shm) no disk disturbs
+    /// Directory of the swap file; /dev/shm is in memory, so no disk disturbs the measurement
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     dir: PathBuf,
-    /// Bytes written, and read, in a round
+    /// Bytes written and read back in each round
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
     set: Bytes,
-    /// Rounds, of which the median counts
+    /// Number of rounds; the median is reported
     #[arg(long, value_name = "N", value_parser = number::<u32>(1..=999),
           default_value = "15")]
     rounds: u32,

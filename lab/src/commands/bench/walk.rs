@@ -24,17 +24,17 @@ const USED_PERCENT: u64 = 90;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct Walk {
-    /// What manages the memory: os
+    /// The memory manager: os
     #[arg(long, value_enum)]
     platform: Platform,
-    /// The arena
+    /// Size of the arena
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
     memory: Bytes,
-    /// Words that are read, one after the other
+    /// Number of words to read, one after the other
     #[arg(long, value_name = "N", default_value = "20000000",
           value_parser = number::<u64>(1..=100_000_000_000))]
     steps: u64,
-    /// Fixes contents and the way
+    /// Seed of contents and of the order of reads
     #[arg(long, value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
     /// Print JSON instead of a table

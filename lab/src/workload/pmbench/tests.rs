@@ -1,4 +1,4 @@
-//! The checker finds what it is there to find, and nothing else.
+//! The checker finds the errors it exists for, and nothing else.
 
 use super::*;
 use crate::workload::Denied;
@@ -59,7 +59,7 @@ fn a_wrong_page_is_found() {
     assert_eq!((found.page, found.found_version), (9, None));
 }
 
-/// The fill takes 64 accesses and the run is over at once: only the sweep can see it.
+/// The fill takes 64 accesses and the run is over at once: only the sweep can find the wrong page.
 #[test]
 fn the_sweep_finds_a_planted_wrong_page() {
     let heap = Heap::new(PAGES, Fault::WrongPage { page: 63, instead: 1, after: 64 });
@@ -98,7 +98,7 @@ fn a_thread_stays_in_pages_of_its_own_where_it_has_some() {
     }
 }
 
-/// Without any time to run, all that is stored was stored before.
+/// Without any time to run, all stores were made before the measured run.
 #[test]
 fn a_warm_up_is_checked_and_not_measured() {
     let brief = Config { time: Duration::ZERO, read_percent: 0, ..config(2, Pattern::Uniform) };

@@ -1,4 +1,4 @@
-//! Passes are whole, and the checker finds what goes wrong in them.
+//! Passes are whole, and the checker finds their errors.
 
 use super::*;
 use crate::workload::Denied;
@@ -94,7 +94,7 @@ fn a_write_that_nobody_made_is_found() {
     }
 }
 
-/// The fill takes 64 accesses, pushing out 32 more: only then is the page another one.
+/// The fill takes 64 accesses, and evicting takes 32 more: only then is the page another one.
 #[test]
 fn a_wrong_page_is_found_as_it_is_read() {
     for pattern in [Pattern::Sequential, Pattern::Uniform] {

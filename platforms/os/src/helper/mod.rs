@@ -341,7 +341,7 @@ mod tests {
         let [first, second] = ["/dev/null", "/dev/zero"].map(file);
         let fds = [&first, &second].map(std::os::fd::AsRawFd::as_raw_fd);
         let link = |fd: RawFd| std::fs::read_link(format!("/proc/self/fd/{fd}")).expect("open");
-        // Swapped: neither may be overwritten on the way.
+        // The two are swapped: neither may be overwritten on the way.
         renumber(&[(fds[0], fds[1]), (fds[1], fds[0])]).expect("descriptors");
         assert_eq!(fds.map(link), ["/dev/zero", "/dev/null"].map(std::path::PathBuf::from));
     }

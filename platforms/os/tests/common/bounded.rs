@@ -1,5 +1,5 @@
 //! A device with more slots than room, like compressed memory and sparse files: it keeps a number
-//! of pages, refuses others, and counts both.
+//! of pages, refuses others, and counts both kinds.
 
 use highwater_devices::{Arena, Device, Lenders, Reason, Spec, open};
 use highwater_platform::{DeviceInfo, Io, IoError, Latency};
@@ -19,9 +19,9 @@ pub(crate) struct Room {
     pub(crate) busy: AtomicBool,
     /// Writes to every third cluster fail.
     pub(crate) worn: AtomicBool,
-    /// Pages of writes that were refused, or that failed.
+    /// Pages of writes that were refused or that failed.
     pub(crate) refused: AtomicUsize,
-    /// Writes that were refused, or that failed.
+    /// Writes that were refused or that failed.
     pub(crate) refusals: AtomicUsize,
     held: Mutex<BTreeSet<u32>>,
 }
@@ -32,7 +32,7 @@ impl Room {
         Arc::new(Room { pages: AtomicUsize::new(pages), ..Room::default() })
     }
 
-    /// Pages that it keeps now.
+    /// The number of pages that the device keeps now.
     pub(crate) fn held(&self) -> usize {
         self.held.lock().expect("no panic").len()
     }
@@ -63,7 +63,7 @@ impl Room {
     }
 }
 
-/// Of clusters of 512 slots.
+/// Whether a slot is in a third cluster, of clusters of 512 slots.
 fn is_of_third_cluster(slot: u32) -> bool {
     (slot / 512).is_multiple_of(3)
 }

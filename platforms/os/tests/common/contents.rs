@@ -13,7 +13,7 @@ pub(crate) fn file(dir: &tempfile::TempDir, bytes: usize) -> (PathBuf, Vec<u8>) 
     (path, contents)
 }
 
-/// The directory of such files.
+/// A directory for these files.
 pub(crate) fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }

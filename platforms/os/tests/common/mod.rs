@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, Once};
 use std::thread;
 
-/// Pins this thread to one CPU: what it counts depends on per-CPU lists, and a page in the LRU
+/// Pins this thread to one CPU: the counts of a test depend on per-CPU lists, and a page in the LRU
 /// batch of another CPU is on no list.
 pub(crate) fn stay() {
     // SAFETY: a set of one CPU, this thread's own.
@@ -41,7 +41,7 @@ pub(crate) fn print_panics_of_threads() {
     });
 }
 
-/// A number of 100 as a rate.
+/// A percentage as a rate.
 pub(crate) fn percent(percent: u64) -> When {
     match percent {
         0 => When::Never,
@@ -50,7 +50,7 @@ pub(crate) fn percent(percent: u64) -> When {
     }
 }
 
-/// Lets this percentage of writes fail: the device fails, or has no room.
+/// Makes this percentage of writes fail: the device fails, or has no room.
 pub(crate) fn fail_writes(faults: &Faults, percent_of_all: u64) {
     faults.set(FaultKind::Write, percent(percent_of_all / 2));
     faults.set(FaultKind::Full, percent(percent_of_all.div_ceil(2)));

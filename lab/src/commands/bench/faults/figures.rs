@@ -13,15 +13,15 @@ use std::collections::BTreeMap;
 pub(super) enum Subject {
     /// The kernel, with swap on zram in a memory cgroup (needs root)
     Kernel,
-    /// A program of its own under `highwater run`, with default settings
+    /// A separate program under `highwater run`, with default settings
     Program,
-    /// Highwater as a library, in the thread that faults
+    /// Highwater as a library: the faulting thread serves its own faults
     InThread,
-    /// Highwater as a library, by handler threads
+    /// Highwater as a library: handler threads serve faults
     Handlers,
-    /// As in-thread, but compressed with lz4 as by the kernel, not in plain memory (1, 2 threads)
+    /// As in-thread, but swap is compressed with lz4 as the kernel's, not plain (1, 2 threads)
     Zram,
-    /// Highwater, behind guards: no page faults at all (1, 2 threads)
+    /// Highwater, with pages reached through guards: no page faults at all (1, 2 threads)
     Os,
 }
 

@@ -10,11 +10,11 @@ use serde::Serialize;
 pub(super) enum Allocator {
     /// The C library
     Glibc,
-    /// libjemalloc2 of Debian
+    /// Debian's libjemalloc2
     Jemalloc,
-    /// libmimalloc2.0 or 3 of Debian
+    /// Debian's libmimalloc2.0 or libmimalloc3
     Mimalloc,
-    /// Ours, as of `highwater run`
+    /// Highwater's malloc, under `highwater run`
     Highwater,
 }
 

@@ -37,9 +37,9 @@ const CHANNEL: usize = 4;
 pub(super) enum Load {
     /// One thread replaces objects of 16 to 256 bytes
     Churn,
-    /// Threads make such objects that others free
+    /// Threads allocate objects of 16 to 256 bytes, and others free them
     ProducerConsumer,
-    /// Threads replace them, end, and leave theirs to new ones
+    /// Threads replace objects of 16 to 256 bytes, then end and leave their objects to new threads
     Larson,
     /// Threads replace objects of 16 bytes to 32 KiB
     Mixed,
@@ -50,7 +50,7 @@ pub(super) enum Load {
 pub(in crate::commands::bench) struct LoadArgs {
     #[arg(long, value_enum)]
     pub(super) load: Load,
-    /// Whose malloc it is; without it, this program's
+    /// The library whose malloc is used [default: this program's malloc]
     #[arg(long)]
     pub(super) library: Option<String>,
     #[arg(long, value_parser = size)]
