@@ -168,7 +168,11 @@ impl Reason {
     /// Whether a usable server can cause this error while it is dying, gone, or starting again.
     pub(crate) fn is_of_a_server_that_ended(&self) -> bool {
         match self {
-            Reason::Unreachable { .. } | Reason::HangsUp | Reason::Unwilling => true,
+            Reason::Unreachable { .. }
+            | Reason::UnknownHost
+            | Reason::HangsUp
+            | Reason::NoExport
+            | Reason::Unwilling => true,
             Reason::Tls(fault) => matches!(fault, TlsFault::NotSpoken | TlsFault::ClientRefused),
             _ => false,
         }

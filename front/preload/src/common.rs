@@ -63,29 +63,34 @@ pub(crate) struct SinceMeasured {
     measure: u64,
     /// Pages that had parted at the last [`SinceMeasured::note`] before it, ...
     before: i64,
-    /// ... and at the last one so far.
+    /// ... at the last one so far, ...
     latest: i64,
-    /// The pages, as of the last look.
-    pages: u64,
+    /// ... and at the last look.
+    looked: i64,
 }
 
 impl SinceMeasured {
+    /// `parted` pages have parted by now, after `measure` measurements; nothing is missing.
+    pub(crate) fn new(measure: u64, parted: i64) -> SinceMeasured {
+        SinceMeasured { measure, before: parted, latest: parted, looked: parted }
+    }
+
     /// `parted` pages have parted by now, after `measure` measurements.
     pub(crate) fn note(&mut self, measure: u64, parted: i64) {
         if measure != self.measure {
-            *self = SinceMeasured { measure, before: self.latest, latest: parted, pages: 0 };
+            (self.measure, self.before) = (measure, self.latest);
         }
         self.latest = parted;
     }
 
-    /// A look has found the pages that this process still shares. Of each page that has parted,
-    /// half was already counted for the other process.
+    /// A look has found the pages that this process still shares.
     pub(crate) fn look(&mut self, parted: i64) {
-        self.pages = (parted - self.before).max(0).cast_unsigned() / 2;
+        self.looked = parted;
     }
 
+    /// The pages. Of each page that has parted, half was already counted for the other process.
     pub(crate) fn pages(self) -> u64 {
-        self.pages
+        (self.looked - self.before).max(0).cast_unsigned() / 2
     }
 }
 
@@ -126,17 +131,20 @@ mod tests {
 
     #[test]
     fn a_child_without_a_manager_has_half_of_what_parts_after_it_was_measured() {
-        let mut since = SinceMeasured::default();
-        since.note(1, 100);
+        let mut since = SinceMeasured::new(0, 100);
+        since.look(100);
+        assert_eq!(since.pages(), 0, "faults before the guard count for nobody");
         since.note(1, 300);
         since.note(2, 340);
-        assert_eq!(since.pages(), 0, "no look has taken the child's pages for counted");
         since.look(400);
         assert_eq!(since.pages(), 50, "measured between 300 and 340");
         since.note(2, 500);
         assert_eq!(since.pages(), 50, "pages that part after the look count one by one");
         since.note(3, 510);
         assert_eq!(since.pages(), 0, "measured with the child");
+        since.look(600);
+        since.note(4, 610);
+        assert_eq!(since.pages(), 45, "the look came after the measurement, which is noticed late");
     }
 
     #[test]

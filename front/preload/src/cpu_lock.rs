@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! reader -- its CPU's part: read
-//! writer -- all parts: written
+//! writer -- all parts: written; or, to wait for readers only, one after the other
 //! ```
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -37,6 +37,11 @@ impl CpuLock {
     #[inline]
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, ()> {
         self.part().read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all threads that read now have ended. Others may begin meanwhile.
+    pub(crate) fn pass(&self) {
+        self.0.iter().for_each(|part| drop(part.0.write().unwrap_or_else(PoisonError::into_inner)));
     }
 
     /// Waits until no thread reads, and keeps all others out.

@@ -28,6 +28,7 @@ pub(crate) struct Dump {
 impl Dump {
     /// Excludes `parts` of a range at `base`, except blocks that also contain pages of the
     /// kernel's: to include such a block later would undo the program's advice about those pages.
+    /// `parts` are in order.
     pub(crate) fn new(base: u64, pages: u64, parts: &[(Vpn, Vpn)]) -> Dump {
         let words = pages.div_ceil(BLOCK).div_ceil(u64::BITS.into());
         let blocks = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -45,13 +46,14 @@ impl Dump {
 
     /// Includes the parts of a block that are not the kernel's, from the beginning.
     fn begin(&self, block: u64, parts: &[(Vpn, Vpn)]) {
-        self.mark(block);
+        if !self.mark(block) {
+            return;
+        }
         let (first, end) = (Vpn(block * BLOCK), Vpn((block + 1) * BLOCK));
-        for part in parts {
+        let parts = &parts[parts.partition_point(|part| part.1 <= first)..];
+        for part in parts.iter().take_while(|part| part.0 < end) {
             let range = Range { first: first.max(part.0), end: end.min(part.1) };
-            if range.first < range.end {
-                self.advise(range, Advice::LinuxDoDump);
-            }
+            self.advise(range, Advice::LinuxDoDump);
         }
     }
 

@@ -264,7 +264,7 @@ impl Process {
         // Later, this would undo what the program has advised about the kernel's mapping.
         self.dump.include(range);
         // A fault that began before may still insert a page of zeros, to which threads would store.
-        drop(self.faults.write());
+        self.faults.pass();
         self.reporter.note_demand();
         self.shift(range, aside.first);
         let done = act();

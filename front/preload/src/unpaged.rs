@@ -264,7 +264,10 @@ impl Unpaged {
 
     /// From now on each page of `parts` is counted before it parts.
     pub(crate) fn begin_guard(&self, space: SpaceId, parts: &[(Vpn, Vpn)]) {
-        self.parted();
+        let parted = self.parted();
+        if let Some(share) = self.measured().filter(|_| !self.manager.platform().is_guarded()) {
+            *lock(&self.since) = SinceMeasured::new(share.measures(), parted);
+        }
         // If the system refuses, some pages part unseen, until the next look.
         let _ = self.manager.platform().guard(space, parts);
     }
@@ -334,13 +337,16 @@ impl Unpaged {
 
     /// Pages that have parted and that no measurement has counted for a child without a manager.
     fn unmeasured(&self) -> u64 {
-        let Some(share) = self.share.as_ref().filter(|_| self.manager.platform().is_guarded())
-        else {
-            return 0;
-        };
+        let is_guarded = self.manager.platform().is_guarded();
+        let Some(share) = self.measured().filter(|_| is_guarded) else { return 0 };
         let mut since = lock(&self.since);
         since.note(share.measures(), self.parted());
         since.pages()
+    }
+
+    /// The share, if `highwater run` measures processes without a manager.
+    fn measured(&self) -> Option<&Arc<Share>> {
+        self.share.as_ref().filter(|share| share.counts_everything())
     }
 
     /// The counters that publish it.

@@ -472,10 +472,11 @@ impl Budget {
         others + self.taken().map(|entry| pages_in(&entry.unpaged)).sum::<u64>()
     }
 
-    /// Publishes how many pages are in use by processes that have no entry.
-    pub fn set_unpaged(&self, pages: u64) {
-        self.head().unpaged.store(pages, Relaxed);
+    /// Measures how many pages are in use by processes that have no entry, and publishes it.
+    pub fn measure_unpaged(&self, measure: impl FnOnce() -> u64) {
+        // First: the measurement may miss pages that part from now on.
         self.head().measures.fetch_add(1, SeqCst);
+        self.head().unpaged.store(measure(), Relaxed);
         self.notify_if_over();
     }
 

@@ -30,6 +30,9 @@ pub const REQUEST_MAX: u64 = 64;
 
 /// How long a process may take for a step: it may have to wait for memory, and for a slow device.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long pages are held for another process. It accesses them in microseconds, but it may be
+/// stopped; then it has to ask again.
+const HOLD_MAX: Duration = Duration::from_secs(1);
 /// Interval between checks whether it still lives.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -261,7 +264,7 @@ impl Share {
     /// This process holds the first `count` pages of a request: waits until the other does not
     /// need them any more, or has ended.
     pub fn hold(&self, posted: Posted, count: u64) {
-        let (entry, until) = (self.entry(), Instant::now() + PATIENCE);
+        let (entry, until) = (self.entry(), Instant::now() + HOLD_MAX);
         let Some(word) = posted.to_bits() else { return };
         let held = word & !COUNT | count << COUNT_SHIFT | HELD;
         if entry.step(word, held).is_none() {

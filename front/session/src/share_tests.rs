@@ -408,7 +408,7 @@ fn what_cannot_be_paged_leaves_less_for_pages() {
     let (_file, share) = run.join(1);
     let unpaged = |unpaged| share.set_besides(Besides { unpaged, ..Besides::default() });
     unpaged(1000);
-    run.budget.set_unpaged(2000);
+    run.budget.measure_unpaged(|| 2000);
     assert_eq!((run.budget.scope(), run.budget.unpaged()), (Scope::Everything, 3000));
     assert_eq!(FLOOR + share.borrow(LIMIT), left(3000));
     // Growth takes pages back, down to the floor.

@@ -144,10 +144,12 @@ impl Uffd {
             changing[count] = *place;
             count += 1;
         }
-        let most = if self.holds_are_expected() { 0 } else { BETWEEN_MAX };
+        let holds = self.holds_are_expected();
         let near = |a: &Place, b: &Place| {
             let between = &found[page_at(a) + 1..page_at(b)];
-            between.iter().filter(|page| page.is_writable).count() <= most
+            // A page between them may be held for a system call from now on.
+            let may_protect = between.is_empty() || !holds;
+            may_protect && between.iter().filter(|page| page.is_writable).count() <= BETWEEN_MAX
         };
         for stretch in changing[..count].chunk_by(near) {
             self.protect_stretch(pages, stretch);

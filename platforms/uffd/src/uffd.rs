@@ -275,9 +275,11 @@ impl Uffd {
     /// are evicted. A page that was protected before is writable again after `allow_write`.
     pub fn expect_holds(&self) {
         if !self.holds.load(SeqCst) {
+            // While this lock is held, no batch is under way; later ones see the change. A thread
+            // that sees it does not have to wait.
+            let excluded = self.areas.protections().exclude();
             self.holds.store(true, SeqCst);
-            // As in `expect_pins`.
-            drop(self.areas.protections().exclude());
+            drop(excluded);
         }
     }
 

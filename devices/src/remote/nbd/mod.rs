@@ -120,6 +120,7 @@ fn reason(failure: Failure) -> Reason {
         Failure::Problem(Problem::Refused(Refusal::Failed(errno))) => match errno {
             libc::EPERM => Reason::ReadOnlyExport,
             libc::ENOSPC => Reason::ServerFull,
+            libc::ESHUTDOWN => Reason::Unwilling,
             errno => Reason::Failed { step: "use the export", errno },
         },
         Failure::Problem(Problem::Refused(_) | Problem::Missing | Problem::TurnedAway) => {

@@ -282,6 +282,8 @@ impl Transfer {
                     part.keep_pages(1);
                     return self.call(&part);
                 }
+                // Pages that the process evicts meanwhile would lose what the kernel writes.
+                Err(Denied::Silent) if self.writes == Writes::Theirs => return FAULT,
                 Err(Denied::Absent | Denied::Silent) => {
                     self.may_hold.set(false);
                     return self.call(&part);
