@@ -314,6 +314,19 @@ mod tests {
         }
     }
 
+    /// Regression: the kernel writes to a page that is held for a system call, and failed if the
+    /// page had become writable after the batch had looked for writable pages.
+    #[test]
+    fn no_page_between_is_protected_while_pages_may_be_held() {
+        let Some(platform) = platform(Mapping::Move) else { return };
+        let uffd = platform.areas.uffd(SPACE);
+        platform.protect_all(uffd, SPACE, &[(Vpn(4), Vpn(5))]).expect("protection");
+        platform.expect_holds();
+        let before = platform.calls().protects;
+        platform.unmap_batch(&mut [3, 5, 6].map(page_of));
+        assert_eq!(platform.calls().protects - before, 2, "page 4 lies between");
+    }
+
     /// Writable pages between two groups stay writable: a store to them must not fault.
     #[test]
     fn groups_far_apart_are_protected_apart() {
