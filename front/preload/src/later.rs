@@ -32,7 +32,7 @@ static RANGE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 static ACT: OnceLock<fn(&Blocked)> = OnceLock::new();
 
 thread_local! {
-    /// Whether this thread makes the child served.
+    /// Whether this thread makes the child served, or waits for the thread that does.
     static ACTS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn holds(address: usize) -> bool {
     (first..end).contains(&address)
 }
 
-/// Whether this thread makes the process that others wait for.
+/// Whether this thread is within [`begin`], or belongs to a helper.
 fn is_acting() -> bool {
     ACTS.get() || helper::is_inside()
 }
@@ -79,17 +79,19 @@ fn begin_now() {
         return;
     }
     let blocked = Blocked::now();
+    // From here on, system calls of this thread must not begin it again: they would do so without
+    // end while another thread is slow.
+    ACTS.set(true);
     if STAGE.compare_exchange(WAITS, BEGINS, AcqRel, Acquire).is_ok() {
         // The helper allocates.
         let _aside = Aside::now();
-        ACTS.set(true);
         ACT.get().expect("set before the stage")(&blocked);
-        ACTS.set(false);
-        return STAGE.store(NONE, Release);
+        STAGE.store(NONE, Release);
     }
     let mut attempt = 0;
     while STAGE.load(Acquire) == BEGINS {
         highwater_os::relax(attempt);
         attempt += 1;
     }
+    ACTS.set(false);
 }

@@ -8,8 +8,11 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <sys/syscall.h>
 #include <threads.h>
+#include <time.h>
 
 enum { THREADS = 4 };
 
@@ -112,6 +115,61 @@ static void threads(void)
     }
 }
 
+static atomic_int stage;
+
+static void stay_on(size_t cpu)
+{
+    cpu_set_t allowed, chosen;
+    MUST(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+    CPU_ZERO(&chosen);
+    CPU_SET(cpu, &chosen);
+    if (CPU_ISSET(cpu, &allowed))
+        MUST(sched_setaffinity(0, sizeof chosen, &chosen) == 0);
+}
+
+static void spin(double seconds)
+{
+    struct timespec start, now;
+    MUST(clock_gettime(CLOCK_MONOTONIC, &start) == 0);
+    do
+        MUST(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    while (now.tv_sec - start.tv_sec + (now.tv_nsec - start.tv_nsec) / 1e9 < seconds);
+}
+
+static void *keep_cpu_busy(void *unused)
+{
+    stay_on(0);
+    atomic_fetch_add(&stage, 1);
+    spin(0.2);
+    return unused;
+}
+
+static void *check_soon(void *where)
+{
+    stay_on(1);
+    atomic_fetch_add(&stage, 1);
+    while (atomic_load(&stage) < 3)
+        sched_yield();
+    spin(0.02);
+    return check_in_thread(where);
+}
+
+/* Regression: a thread that waited for the one that starts the manager ran out of stack within some
+ * milliseconds. Here the start gets next to no CPU time. */
+static void slow_start(void)
+{
+    pthread_t hog, waiter;
+    MUST(pthread_create(&waiter, NULL, check_soon, "slow start") == 0);
+    MUST(pthread_create(&hog, NULL, keep_cpu_busy, NULL) == 0);
+    while (atomic_load(&stage) < 2)
+        sched_yield();
+    stay_on(0);
+    MUST(sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0}) == 0);
+    atomic_store(&stage, 3);
+    must_be_whole("slow start");
+    MUST(pthread_join(waiter, NULL) == 0 && pthread_join(hog, NULL) == 0);
+}
+
 static void closes(void)
 {
     closefrom(3);
@@ -150,8 +208,8 @@ static void exits(void)
 }
 
 static void (*const NEEDS[])(void) = {
-    reads, writes, calls, maps, unmaps, protects, forks, vforks, threads, closes, drops_rights,
-    drops_rights_by_number, executes, ends, exits,
+    reads, writes, calls, maps, unmaps, protects, forks, vforks, threads, slow_start, closes,
+    drops_rights, drops_rights_by_number, executes, ends, exits,
 };
 
 static struct area partly_written(size_t pages)
