@@ -111,7 +111,7 @@ run() {
     measure_kernel disk
     measure_kernel zram
 
-    say "the output is the same each time; sort uses $memory_mib MiB of memory"
+    say "the output is the same each time; sort may use $memory_mib MiB of memory"
     printf '  %-28s %9s   %s\n' "" limit time
     printf '%s\n' "${rows[@]}"
 }
