@@ -165,6 +165,14 @@ impl Reason {
         }
     }
 
+    /// The reason for a connection that is lost with an error number before the device is open.
+    pub(crate) fn from_lost(errno: i32) -> Reason {
+        match errno {
+            libc::ECONNRESET | libc::EPIPE => Reason::HangsUp,
+            errno => Reason::Unreachable { errno },
+        }
+    }
+
     /// Whether a usable server can cause this error while it is dying, gone, or starting again.
     pub(crate) fn is_of_a_server_that_ended(&self) -> bool {
         match self {
@@ -207,7 +215,7 @@ impl fmt::Display for Reason {
                 let error = io::Error::from_raw_os_error(*errno);
                 write!(f, "the server cannot be reached: {error}")
             }
-            Reason::HangsUp => f.write_str("what answers there hangs up"),
+            Reason::HangsUp => f.write_str("the server closes the connection without an answer"),
             Reason::UnknownHost => f.write_str("the server's name has no address"),
             Reason::NotRedis => {
                 f.write_str("what answers there is neither a Redis nor a Valkey server")

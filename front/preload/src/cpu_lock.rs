@@ -41,12 +41,16 @@ impl CpuLock {
 
     /// Waits until all threads that read now have ended. Others may begin meanwhile.
     pub(crate) fn pass(&self) {
-        self.0.iter().for_each(|part| drop(part.0.write().unwrap_or_else(PoisonError::into_inner)));
+        self.written().for_each(drop);
     }
 
     /// Waits until no thread reads, and keeps all others out.
     pub(crate) fn write(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
-        let written = self.0.iter().map(|part| part.0.write());
-        written.map(|guard| guard.unwrap_or_else(PoisonError::into_inner)).collect()
+        self.written().collect()
+    }
+
+    /// Locks one part after the other for writing.
+    fn written(&self) -> impl Iterator<Item = RwLockWriteGuard<'_, ()>> {
+        self.0.iter().map(|part| part.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -215,12 +215,11 @@ impl Unpaged {
         let more = pages.cast_signed() - common.left(parted);
         *common = match kin {
             None if has_forked => common.at_most(pages, parted),
-            None => {
-                lock(&self.since).look(parted);
-                Common::new(pages, parted)
-            }
-            Some(_) => Common::new(pages, parted),
+            _ => Common::new(pages, parted),
         };
+        if kin.is_none() && !has_forked {
+            lock(&self.since).look(parted);
+        }
         // Under guard, every page that parts is counted, by the process that parts it.
         if let Some(share) = kin.filter(|_| platform.is_guarded()) {
             share.exchange(more);

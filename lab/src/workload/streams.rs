@@ -206,7 +206,7 @@ struct Until {
     phase: u64,
 }
 
-/// What it means for a phase that pages are scanned for reclaim.
+/// Whether scans for reclaim end a phase.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scanning {
     Nothing,

@@ -31,7 +31,7 @@ use highwater_platform::{Stop, UNMAP_PAGES_MAX, UnmapPage};
 use highwater_units::{CpuId, LARGE_PAGES, PAGE_SIZE};
 use std::slice;
 
-/// What happens to the pages after one that cannot be taken out.
+/// Whether the pages after one that cannot be taken out are still tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// They are taken out.

@@ -266,19 +266,21 @@ impl Uffd {
     /// From now on the program may pin pages for I/O: pages that a device writes to must not be
     /// copied. The caller makes the system call that can pin pages only after this returns.
     pub fn expect_pins(&self) {
-        self.pins.store(true, SeqCst);
-        // Once this lock was free, all batches that did not see the change are over.
-        drop(self.areas.protections().exclude());
+        self.set_between_batches(&self.pins);
     }
 
     /// From now on pages may be held for system calls: no page is protected because pages around it
     /// are evicted. A page that was protected before is writable again after `allow_write`.
     pub fn expect_holds(&self) {
-        if !self.holds.load(SeqCst) {
-            // While this lock is held, no batch is under way; later ones see the change. A thread
-            // that sees it does not have to wait.
+        self.set_between_batches(&self.holds);
+    }
+
+    /// Sets a flag while no batch is under way; later batches see it. A thread that finds it set
+    /// does not have to wait.
+    fn set_between_batches(&self, flag: &AtomicBool) {
+        if !flag.load(SeqCst) {
             let excluded = self.areas.protections().exclude();
-            self.holds.store(true, SeqCst);
+            flag.store(true, SeqCst);
             drop(excluded);
         }
     }

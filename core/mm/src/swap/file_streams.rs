@@ -41,7 +41,7 @@ pub enum Expected {
     },
 }
 
-/// What a fault on a page of a file shows about its readers.
+/// How a fault on a page of a file fits the streams of its readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// Absent: the file's first page.

@@ -41,7 +41,7 @@ pub enum Ahead {
     Slot,
 }
 
-/// What the expectations show about a fault.
+/// How a fault fits the expected accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Pages to bring in: 1, or more if the fault was expected.

@@ -113,8 +113,7 @@ fn connect(
 fn reason(failure: Failure) -> Reason {
     match failure {
         Failure::Unfit(reason) => reason,
-        Failure::Problem(Problem::Lost(libc::ECONNRESET | libc::EPIPE)) => Reason::HangsUp,
-        Failure::Problem(Problem::Lost(errno)) => Reason::Unreachable { errno },
+        Failure::Problem(Problem::Lost(errno)) => Reason::from_lost(errno),
         Failure::Problem(Problem::Malformed) => Reason::NotNbd,
         Failure::Problem(Problem::Tls(fault)) => Reason::Tls(fault),
         Failure::Problem(Problem::Refused(Refusal::Failed(errno))) => match errno {

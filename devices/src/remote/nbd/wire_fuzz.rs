@@ -1,5 +1,5 @@
-//! A handshake and replies as a server writes them, whole, damaged and cut. What is read is
-//! compared with what was written.
+//! Parses a handshake and replies as a server writes them: whole, damaged and cut. The parsed
+//! values are compared with the written ones.
 
 use super::*;
 use highwater_units::Prng;

@@ -148,8 +148,7 @@ fn evicts(info: &str) -> bool {
 
 fn reason(problem: Problem) -> Reason {
     match problem {
-        Problem::Lost(libc::ECONNRESET | libc::EPIPE) => Reason::HangsUp,
-        Problem::Lost(errno) => Reason::Unreachable { errno },
+        Problem::Lost(errno) => Reason::from_lost(errno),
         Problem::Malformed => Reason::NotRedis,
         Problem::Tls(fault) => Reason::Tls(fault),
         Problem::Refused(Refusal::Denied) => Reason::Denied,

@@ -1,5 +1,5 @@
-//! Answers in random pieces, damaged answers, and requests. What is parsed is compared with what
-//! was written.
+//! Parses answers in random pieces, damaged answers, and requests. The parsed values are compared
+//! with the written ones.
 
 use super::*;
 use highwater_units::Prng;

@@ -34,7 +34,7 @@ pub struct Device<P: Platform> {
     slot_cache: SlotCache<P>,
 }
 
-/// What a device of an earlier kernel has in addition.
+/// The additional state of a device of an earlier kernel.
 struct Past<P: Platform> {
     settings: SwapHistory,
     /// The kernel's swap_info lock.
