@@ -331,8 +331,10 @@ mod tests {
                 faults(&outcome.measured.after) > faults(&outcome.measured.before),
                 "nothing was swapped in"
             );
-            let locks = outcome.measured.locks.expect("a manager can be asked");
+            // Of the whole run: per-CPU lists can serve all that is allocated while it is measured.
+            let locks = guards.locks().expect("a manager can be asked");
             assert!(locks.class(lock_class::ZONE).acquisitions > 0, "frames came from nowhere");
+            assert!(outcome.measured.locks.is_some(), "locks were not measured");
             guards.manager.stop_kswapd();
             guards.manager.verify(&[]);
         }
