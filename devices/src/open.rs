@@ -7,10 +7,9 @@ use crate::flaky::{Faults, Flaky};
 use crate::part::Part;
 use crate::ram::Ram;
 use crate::remote::{RemoteOptions, nbd, redis};
-use crate::replicate::{self, Replicated};
+use crate::replicate::{self, Replicated, Survivor};
 use crate::seal::{Seal, Sealed};
 use crate::spec::Spec;
-use crate::standby::Standby;
 use crate::tier::Tier;
 use crate::zram::Zram;
 use std::sync::Arc;
@@ -118,10 +117,8 @@ fn open_replicas(
         [Ok(first), Ok(second)] => Replicated::new(spec.to_string(), [first, second], patience)
             .map(boxed)
             .map_err(|reason| OpenError { spec: spec.clone(), reason }),
-        [Ok(mut left), Err(error)] | [Err(error), Ok(mut left)] if is_gone(&error) => {
-            left.info_mut().name = spec.to_string();
-            left.stand_by(&Standby::last(patience));
-            Ok(left)
+        [Ok(left), Err(error)] | [Err(error), Ok(left)] if is_gone(&error) => {
+            Ok(boxed(Survivor::new(spec.to_string(), left, patience)))
         }
         [Err(error), _] | [_, Err(error)] => Err(error),
     }

@@ -8,7 +8,7 @@ use common::check::{
     read_through_a_stop, use_blocks, use_by_threads,
 };
 use highwater_devices::{
-    Device, OpenOptions, Reason, RemoteOptions, Seal, Secret, Spec, open_with,
+    Device, OpenOptions, Reason, RemoteOptions, Replication, Seal, Secret, Spec, open_with,
 };
 use highwater_platform::IoError;
 use highwater_platform::testing::skip_or_fail;
@@ -365,6 +365,7 @@ fn a_process_of_a_run_starts_with_the_replica_that_does_not_hang_up() {
             })
         };
         assert_eq!(open(None), Err(Reason::HangsUp), "{server}");
-        assert_eq!(open(Some(dir.path().join("run"))), Ok(()), "{server}");
+        let alone = Replication { lost: 1, ..Replication::default() };
+        assert_eq!(open(Some(dir.path().join("run"))), Ok(Some(alone)), "{server}");
     }
 }

@@ -24,6 +24,7 @@ mod flight;
 mod read;
 #[cfg(test)]
 mod replicate_fuzz;
+mod survivor;
 
 use crate::arena::Arena;
 use crate::device::Device;
@@ -44,6 +45,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+pub(crate) use survivor::Survivor;
 
 /// How long a server is waited for while the other replica is in use.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);

@@ -1,7 +1,7 @@
 //! A device against a model of its contents, for tests of servers.
 
 use super::{Frames, random_batch, read, write};
-use highwater_devices::{Device, OpenOptions, Reason, Spec, open_with};
+use highwater_devices::{Device, OpenOptions, Reason, Replication, Spec, open_with};
 use highwater_platform::{Direction, Io, IoError};
 use highwater_units::{Bytes, Order, Pfn, Prng};
 use std::io::{Read, Write};
@@ -24,12 +24,13 @@ pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Opens a device on a port where another service gives this answer and nothing more.
+/// Opens a device on a port where another service gives this answer and nothing more; returns the
+/// statistics of its replicas.
 pub(crate) fn open_another_service(
     words: &'static [u8],
     options: &OpenOptions,
     spec: impl Fn(u16) -> String,
-) -> Result<(), Reason> {
+) -> Result<Option<Replication>, Reason> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let spec = Spec::parse(&spec(listener.local_addr().unwrap().port())).unwrap();
     let service = thread::spawn(move || {
@@ -38,7 +39,7 @@ pub(crate) fn open_another_service(
         stream.shutdown(Shutdown::Write).unwrap();
         let _ = stream.read(&mut [0; 100]);
     });
-    let opened = open_with(&spec, options).map(drop);
+    let opened = open_with(&spec, options).map(|device| device.replication());
     service.join().unwrap();
     opened.map_err(|error| error.reason)
 }

@@ -88,6 +88,8 @@ pub(crate) struct Report {
     pub(crate) swap_io_errors: u64,
     /// What swap devices refused for lack of room although they had free slots.
     pub(crate) swap_refused_bytes: u64,
+    /// Replicas of swap that a process gave up or started without, counted in each.
+    pub(crate) replicas_lost: u64,
     /// Times a thread of the program freed memory itself.
     pub(crate) direct_reclaims: u64,
     /// How long direct reclaims delayed threads.
@@ -321,6 +323,7 @@ impl Report {
             tiers: Tiers::of(all),
             swap_io_errors: get(Counter::SwapIoErrors),
             swap_refused_bytes: Bytes::of_pages(get(Counter::SwapRefused)).0,
+            replicas_lost: get(Counter::ReplicasLost),
             direct_reclaims: get(Counter::AllocStall),
             direct_reclaim_stall: Latency::of(&all.reclaims),
             pressure: Pressure { some: Stalls::of(all, SOME), full: Stalls::of(all, FULL) },

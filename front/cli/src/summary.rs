@@ -55,6 +55,13 @@ pub(crate) fn problems(report: &Report) -> Vec<String> {
              data compresses too little; other devices took it, or memory"
         ));
     }
+    if report.replicas_lost > 0 {
+        let times = counted(report.replicas_lost, "time", "times");
+        lines.push(format!(
+            "a replica of swap did not answer ({times}; each process counts its own): pages were \
+             on the other one only; check the servers"
+        ));
+    }
     if let Some(failures) = report.tiers.as_ref().map(|it| it.writeback_failures).filter(|n| *n > 0)
     {
         let failures = count(failures);
@@ -430,6 +437,14 @@ mod tests {
         report.swap_refused_bytes = 3 << 20;
         let text = text(&report);
         assert!(text.contains("a swap device had no room for 3 MiB, because"), "{text}");
+    }
+
+    #[test]
+    fn a_lost_replica_is_shown() {
+        let mut report = report(&two_processes());
+        report.replicas_lost = 2;
+        let text = text(&report);
+        assert!(text.contains("a replica of swap did not answer (2 times; each"), "{text}");
     }
 
     #[test]

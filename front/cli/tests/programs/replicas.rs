@@ -255,6 +255,8 @@ fn a_process_that_starts_later_uses_the_server_that_is_left() {
         assert!(ended.status.success(), "{}", ended.errors);
         assert!(format!("filled\n{}", ended.output) == expected, "{which:?}");
         assert!(counted(&place, "pswpin") > 0);
+        assert_eq!(counted(&place, "replicas_lost"), 1, "{which:?}");
+        assert_eq!(counted(&place, "replica_single_writes"), counted(&place, "pswpout"));
     }
 }
 
