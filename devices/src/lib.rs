@@ -26,9 +26,12 @@
 //! The tests in `devices/tests` run over all specifications that they list. A new protocol for
 //! servers implements `Store` instead of the trait (`remote/store.rs`).
 //!
-//! Locks: one per shard of Zram, one around the free blocks of each level of a Tier. Any number of
-//! threads use a device at once; beside those locks they share only the masks of rings, codecs and
-//! bounce pages in use, one atomic word each. A batch allocates nothing once these exist.
+//! Locks: one per shard of Zram, one around the free blocks of each level of a Tier; of Remote, one
+//! around the list of servers and one for each server's lost connections (Redis), or one around the
+//! extents (NBD). Others are taken rarely, to wake, pause or end threads, to change keys, and to
+//! give back parts of an export. Any number of threads use a device at once; they share rings,
+//! codecs, bounce pages and connections by masks of those in use. A batch allocates nothing once
+//! these exist.
 //!
 //! The crate is also linked into the preload library, which replaces mmap, munmap, madvise and
 //! malloc of the program. So its own memory comes from raw system calls (`sys`).

@@ -86,8 +86,8 @@ impl Faults {
         }
     }
 
-    /// Whether the faults of a batch strike before the device sees it: always where writes can be
-    /// lost, else in every second batch.
+    /// Whether the faults of a started batch strike before the device sees it: always where writes
+    /// can be lost, else if the number of transfers so far is even.
     pub(super) fn strike_first(&self, direction: Direction) -> bool {
         let rate = |kind: &FaultKind| self.rates[*kind as usize].load(Relaxed);
         let loses = direction == Direction::Write && rate(&FaultKind::Lost) > 0;

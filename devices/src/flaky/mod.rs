@@ -5,9 +5,10 @@
 //! Faults      when each kind strikes, and how often it has            faults
 //! Flaky       another device, whose transfers are struck by Faults
 //! ```
-//! A fault strikes before the device sees the transfer, so that slots keep their contents. Where
-//! the device has a queue, faults strike half of the batches after their end instead, so that the
-//! errors of queued transfers are tested, too.
+//! A fault strikes before the device sees the transfer, so that slots keep their contents. In
+//! batches that are started, faults strike first only if writes can be lost, or if the number of
+//! transfers so far is even. Otherwise they strike after the end, when written slots have the new
+//! contents, so that the errors of queued transfers are tested, too.
 //!
 //! Locks: none.
 

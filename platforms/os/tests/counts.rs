@@ -1,5 +1,5 @@
 //! Counts of the manager's work for given sequences of accesses: transfers, pages scanned, pages
-//! dropped. One thread, on one CPU, without kswapd: every count repeats exactly.
+//! dropped. On one CPU and without kswapd, every count of one thread repeats exactly.
 
 use crate::common::{self, stay};
 use highwater_devices::Faults;
@@ -131,8 +131,8 @@ fn clean_pages_are_dropped_without_a_write() {
     assert!(read >= PAGES - FRAMES && dropped + FRAMES >= read, "{dropped} dropped, {read} read");
 }
 
-/// Pages used once are scanned once or twice: the first scan clears the accessed bit on the way to
-/// the inactive list, and a scan at the end of that list evicts the page.
+/// Pages used once are scanned once: the accessed bit is cleared on the way to the inactive list,
+/// which does not count as a scan, and a scan at the end of that list evicts the page.
 #[test]
 fn reclaim_scans_about_a_page_for_each_it_frees() {
     let _watchdog = Watchdog::new("scan", Duration::from_secs(60));

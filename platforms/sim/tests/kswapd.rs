@@ -81,9 +81,9 @@ fn write_for(vm: &Vm, manager: &Manager<Sim>, tasks: u64, time: Nanos) {
     });
 }
 
-/// Runs tasks on one node for the given times of work and rest. Returns the most kswapd threads,
-/// the number added, the threads at the end of the work and after the rest, and the number of
-/// direct reclaims.
+/// Runs tasks on one node for the two given times, then rests for 10 s. Returns the most kswapd
+/// threads, the number added, the threads at the end of the work and after the rest, and the number
+/// of direct reclaims in the second time.
 fn fare(cores: u16, tasks: u64, kswapd_threads: KswapdThreads, millis: [u64; 2]) -> [u64; 5] {
     let whole = move |vm: &Vm| {
         // Watermarks far apart, as on a large machine: kswapd has time to act.
@@ -129,8 +129,8 @@ fn threads_are_not_added_on_busy_cpus() {
     }
 }
 
-/// Runs tasks for a second. Returns how often kswapd yielded, the pages that kswapd freed in the
-/// last half second, and all pages that were freed in that time.
+/// Runs tasks for half a second. Returns how often kswapd yielded, the pages that kswapd freed in
+/// the second half of that time, and all pages that were freed then.
 fn steals(cores: u16, tasks: u64, answer: Answer, kswapd_yields: bool) -> [u64; 3] {
     let whole = move |vm: &Vm| {
         let reclaim = ReclaimHistory { kswapd_yields, ..ReclaimHistory::default() };

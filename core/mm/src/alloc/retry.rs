@@ -7,7 +7,10 @@
 //!                       or pages find no run of slots, or writes fail, and for 2 s no thread has
 //!                          freed or read a page,
 //!                       or writes failed an earlier allocation, too, and none has succeeded since
-//! before failing        devices that refuse pages although they have slots get 16 more rounds
+//! before failing        devices that refuse pages although they have slots are tried for 16 more
+//!                       rounds, and until 2 s have passed if one of them is not memory; if an
+//!                       earlier allocation tried them in vain, they were tried from the first
+//!                       round on, and get no further ones
 //! ```
 
 use crate::lru::Kind;
@@ -96,9 +99,9 @@ enum Decision {
     Fail,
 }
 
-/// Decides after a round. Slots that are left do not help if all pages that could go there need
-/// runs of slots and find none, or if writes fail. One allocation waits for that to change; later
-/// ones have only [`RETRIES`] rounds to find that it has changed.
+/// Decides after a round. Slots that are left may not help if pages need runs of slots and find
+/// none, or if writes fail: the allocation fails once no page was freed or read for [`STILL_TIME`].
+/// If writes failed an earlier allocation and still fail, it gets only [`RETRIES`] rounds.
 fn decide(p: &Progress) -> Decision {
     let exhausted = p.slots_left == 0 || p.waited > RETRY_TIME;
     let stuck = p.still > STILL_TIME && (p.runless > 0 || p.writes == Writes::Fail);

@@ -17,13 +17,13 @@ pub(super) fn note_anon<P: Platform>(m: &Machine<P>, frames: &FrameList) {
 }
 
 /// The list of an anonymous page that a fault has read from a slot. With accessed bits, every page
-/// becomes active, as in Linux up to 5.8. Where swap is in memory, every page becomes active, too,
-/// because the second probe of a page on the inactive list costs more than the reads that it
-/// avoids. Otherwise a page becomes active if the number of pages evicted since its own eviction is
-/// at most half of the anonymous pages in memory, as from Linux 5.9 on, whose active list is that
-/// half. Any other page has to be used once more first, so that pages that are used once do not
-/// displace pages in use. Nearly every page of a loop that is longer than memory has to be used
-/// once more, too (`swap/loops.rs`).
+/// becomes active, as in Linux up to 5.8. Otherwise nearly every page of a loop that is longer than
+/// memory stays inactive, until it is used once more (`swap/loops.rs`). Other pages become active
+/// where swap is in memory, because the second probe of a page on the inactive list costs more than
+/// the reads that it avoids. Where swap is on a device, a page becomes active if the number of
+/// pages evicted since its own eviction is at most half of the anonymous pages in memory, as from
+/// Linux 5.9 on, whose active list is that half. Any other page has to be used once more first, so
+/// that pages that are used once do not displace pages in use.
 pub(super) fn list_of_anon<P: Platform>(m: &Machine<P>, slot: Slot) -> List {
     let half = || m.nodes.iter().map(|node| node.lru.len_of(Kind::Anon)).sum::<u32>() / 2;
     if m.platform.recency() == Recency::AccessedBit {

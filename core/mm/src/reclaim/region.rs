@@ -27,9 +27,10 @@ use highwater_units::{BATCH_PAGES_MAX, FrameBatch, LARGE_PAGES, Order, Pfn, Spac
 /// Pages that make a batch worth its flush.
 const PAGES_MIN: usize = 64;
 
-/// The least number of inactive pages that are worth a flush of their own. Fewer pages go round the
-/// list once more, still mapped, if others of the scanned pages can be evicted. With swap in
-/// memory, they go to the active list instead, until their block is unmapped.
+/// The least number of inactive pages that are worth a flush of their own. Fewer pages, if they are
+/// less than half of the scanned ones, so that others can be evicted, go round the list once more,
+/// still mapped. With swap in memory and no loop, they go to the active list instead, until their
+/// block is unmapped.
 const INACTIVE_MIN: usize = PAGES_MIN / 4;
 
 const _: () = assert!(2 * INACTIVE_MIN <= BATCH_PAGES_MAX, "others can go");

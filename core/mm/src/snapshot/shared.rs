@@ -13,9 +13,8 @@
 //! moment, even before it is registered. While the entries are locked, no thread makes a page of a
 //! stretch present, evicts it or drops it.
 //!
-//! Locking: freezing holds many entries and waits for more, which is otherwise forbidden. The wait
-//! is bounded: when it ends, all entries are unlocked, and the stretches are frozen again, or
-//! written to slots.
+//! Locking: freezing holds many entries and waits for more, for a bounded time: when it ends, all
+//! entries are unlocked, and the stretches are frozen again, or written to slots.
 
 use super::contents::Snapshot;
 use super::save::save;

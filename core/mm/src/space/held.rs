@@ -2,7 +2,9 @@
 //!
 //! A thread holds entries while it waits for a device; other threads wait for the space's event or
 //! skip the page. A thread that holds entries only *tries* to lock more, or waits for a bounded
-//! time ([`Space::hold_until`]), so entries cannot deadlock.
+//! time ([`Space::hold_until`]), so entries cannot deadlock. It waits without a limit only for
+//! pages that the program does not use yet (`range.rs`: `relocate`; `snapshot/shared.rs`:
+//! `reserve`).
 
 use super::entry::{Entry, LOCKED, PIN, PINS, Page, WAITERS};
 use super::page_table::Space;

@@ -3,13 +3,15 @@
 //! ```text
 //! before a page is changed -> balance: go on | wake the flusher, wait until pages are written
 //! after it was             -> page_dirtied: wake the flusher if needed
-//! run: sleep | pass: some pages of each file, from where the last pass ended
+//! run: sleep | all pages of files whose pages have expired
+//!            | pass: some pages of each file, from where the last pass ended
 //!   gather: 32 runs held, unmapped -> write, all in flight together -> clean, unlocked
 //! ```
 //! The flusher only tries to lock entries, and holds them until their write is over: a fault on
 //! such a page waits. Pinned and locked pages are left for a later pass. A page that could not be
-//! written stays dirty (`write_completion.rs`); [`super::write_back`] tries again and reports the
-//! error. A waiting writer also goes on when no page was cleaned for a while.
+//! written stays dirty (`write_completion.rs`) until a later pass writes it, or
+//! [`super::write_back`], which reports the error. A waiting writer goes on once the dirty pages
+//! are within the limit, or if they have not become fewer after a batch, or after 200 ms.
 
 use super::dirty::{EXPIRE, Flush, Limits, Writer};
 use crate::kthread::Kthreads;
