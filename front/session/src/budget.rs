@@ -29,7 +29,7 @@
 //!
 //! Locking: none. The words are atomics in shared memory, `owner` is taken and released by
 //! compare-and-swap, and only the owner changes the rest of its entry, except `shared`, `taken`,
-//! `request` and `requests`.
+//! `lent`, `request` and `requests`.
 
 use crate::arbitration::Claim;
 use crate::shared_pages::{pages_in, signed_pages_in};

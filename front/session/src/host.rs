@@ -1,7 +1,8 @@
 //! The memory of this machine that this process may use.
 //!
 //! ```text
-//! HostMemory { total, available, limit }      limit: the lowest of the memory cgroups above us
+//! HostMemory { total, available, limit }      limit: the lowest of our memory cgroup and of those
+//!                                             above it
 //! oom_kills                                   processes of our cgroup that the kernel has ended
 //! ```
 

@@ -16,9 +16,9 @@
 //!  |- Source     api.rs        the ioctls of userfaultfd
 //!  \- Descriptor descriptor.rs used by the helper and by the program
 //! ```
-//! There are three descriptors: one for the transit area (MOVE needs a registered destination; no
-//! thread faults there), one for the spaces whose faults are messages, and one for the spaces whose
-//! faults are signals. Crate highwater-serve passes the faults to the manager.
+//! There are up to three userfaultfds: one for the transit area (MOVE needs a registered
+//! destination; no thread faults there), one for the spaces whose faults are messages, and one for
+//! the spaces whose faults are signals. Crate highwater-serve passes the faults to the manager.
 
 pub mod api;
 mod area;

@@ -15,9 +15,9 @@
 //! run                 wakes both    compaction, direct reclaim           None
 //! folio               wakes both    run, until retry ends it             OutOfMemory
 //! ```
-//! `run`, `folio` and the like allocate 2^order adjacent frames; they wake kcompactd, too.
-//! Allocated frames have memory (they are populated, except by `bare_frames`), are on no list, and
-//! belong to no page. The caller may hold entries, and no other lock.
+//! `run` and `folio` allocate 2^order adjacent frames; "both" are kswapd and, above order 0,
+//! kcompactd. Allocated frames have memory (they are populated, except by `bare_frames`), are on no
+//! list, and belong to no page. The caller may hold entries, and no other lock.
 
 mod balloon;
 mod freelist;

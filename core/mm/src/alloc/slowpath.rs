@@ -6,7 +6,8 @@
 //!              -> wake kswapd -> above min; or, if kswapd yields: direct reclaim of a batch
 //!              -> if throttled: wait for kswapd -> above min
 //!              -> direct reclaim -> drain caches and per-CPU lists -> retry, or OutOfMemory
-//! block        above low -> wake kswapd and kcompactd -> above min -> asynchronous compaction
+//! block        above low -> borrow from other managers -> above low
+//!              -> wake kswapd and kcompactd -> above min -> asynchronous compaction
 //!              -> direct reclaim -> synchronous compaction; up to order 3 in several rounds
 //! block_on     above low -> synchronous compaction of one node
 //! ```

@@ -8,8 +8,8 @@
 //! ```
 //! Two scanners that move toward each other have to scan all of memory to free any block. The zone
 //! knows where most of a block is free already, so a survey covers little more than the pages that
-//! are then moved. A region with a frame that cannot move is skipped for some time, by its
-//! pageblock's skip bit. Conservation: taken frames are on no list and count as in use; they form
+//! are then moved. A region of whole pageblocks with a frame that cannot move is skipped for some
+//! time, by a skip bit. Conservation: taken frames are on no list and count as in use; they form
 //! the block, or are freed.
 
 use super::control::{Caller, Control, contention};
@@ -374,8 +374,8 @@ impl Evacuation {
         Some(isolated)
     }
 
-    /// Takes targets for single pages: in pageblocks that cannot become free, or that are in use
-    /// more than the region is, or else anywhere.
+    /// Takes targets for single pages: in pageblocks that cannot become free, or that have no more
+    /// free frames than the region, or else anywhere.
     fn take_targets<P: Platform>(
         &mut self,
         m: &Machine<P>,

@@ -30,7 +30,7 @@ const SCORE_HIGH: u32 = 90;
 const SCORE_LOW: u32 = 80;
 /// Time between checks (HPAGE_FRAG_CHECK_INTERVAL_MSEC).
 const PERIOD: Nanos = Nanos(500_000_000);
-/// Checks that are skipped after one that made no block (COMPACT_MAX_DEFER_SHIFT).
+/// One check in this many is made after a check that made no block (COMPACT_MAX_DEFER_SHIFT).
 const SKIPPED_CHECKS: u32 = 1 << 6;
 /// How long after a request kcompactd checks the node.
 const CHECKED_FOR: Nanos = Nanos(10_000_000_000);

@@ -1,8 +1,8 @@
 //! Zeroed pages: at the first touch, and populated before it.
 //!
 //! [`populate`] works as MAP_POPULATE does, but only while memory is plentiful: pages that may
-//! never be used must not displace pages in use. It takes frames above the high watermark only,
-//! neither reclaims nor wakes kswapd, and skips pages that are not absent or that are locked.
+//! never be used must not displace pages in use. It ends when no zone has 16 free frames above its
+//! high watermark, does not reclaim, and skips pages that are not absent or that are locked.
 
 use super::access::{Served, Window};
 use super::map::{adopt, install};
@@ -43,7 +43,7 @@ pub fn populate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
     }
 }
 
-/// Whether a zone stays above the high watermark after a run is taken.
+/// Whether a zone stays at or above the high watermark after a run is taken.
 fn is_plentiful<P: Platform>(m: &Machine<P>) -> bool {
     m.nodes.iter().any(|node| node.zone.allows(Level::High, RUN_PAGES_MAX as u32))
 }

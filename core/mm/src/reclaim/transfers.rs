@@ -1,7 +1,7 @@
 //! The writes to swap slots that one reclaim batch needs, grouped by device.
 //!
-//! Pages from anywhere in their spaces get adjacent slots one after another. They go to the device
-//! in one transfer, because a request costs more than the pages in it.
+//! Pages from anywhere in their spaces get adjacent slots one after another. Up to 16 go to the
+//! device in one transfer, because a request costs more than the pages in it.
 
 use highwater_platform::Io;
 use highwater_units::{BATCH_PAGES_MAX, FrameList, RUN_PAGES_MAX, Slot};

@@ -6,9 +6,9 @@
 //! ```
 //! The thread that started a batch completes it, and completes all of them before it sleeps,
 //! because a fault on one of the pages waits for that. After a write error the thread waits for
-//! each write, until one succeeds. Pages whose write failed are restored once nothing is in flight:
-//! a thread that holds such a page's entry may wait for another page in the queue. For the same
-//! reason the queue makes room before the first page of a batch is taken.
+//! each write, until one succeeds or the thread sleeps. Pages whose write failed are restored once
+//! nothing is in flight: a thread that holds such a page's entry may wait for another page in the
+//! queue. For the same reason the queue makes room before the first page of a batch is taken.
 
 use super::destinations::{Destinations, detach, put_back};
 use super::throttle;

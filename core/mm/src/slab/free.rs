@@ -7,6 +7,7 @@
 //!                                           a full partial list goes to the nodes at once
 //! a node's slab that becomes empty          kept or freed, under the node's lock
 //! ```
+//! Locking: the lock of the CPU that frees, then a node's.
 
 use super::Slabs;
 use super::cache::{Cache, CpuSlabs, Doomed, Event};

@@ -4,9 +4,9 @@
 //! alloc: main -- spare -- a full sheaf of the barn -- slabs, a sheaf at a time
 //! free:  main, or away[node] -- spare -- the node's barn -- slabs
 //! ```
-//! Sheaves as in Linux 6.18, with three differences: a node has several barns; the number of full
-//! sheaves of a barn follows from memory and CPUs, and is not 10; objects of another node return to
-//! that node a sheaf at a time. For its user an object in a sheaf is free, for its slab it is out.
+//! Sheaves as in Linux 6.18, with three differences: a node has several barns; a barn may hold more
+//! full sheaves than 10, by memory and CPUs; objects of another node return to that node a sheaf at
+//! a time. For its user an object in a sheaf is free, for its slab it is out.
 //!
 //! No lock of sheaves is held while slabs are used.
 

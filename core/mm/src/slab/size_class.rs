@@ -3,8 +3,8 @@
 //! ```text
 //! 8 16 32 64 96 128 192 256 512 1024 2048 4096 8192
 //! ```
-//! Powers of two, and 96 and 192, because objects of such sizes are frequent. At most half of an
-//! object is wasted.
+//! Powers of two, and 96 and 192, because objects of such sizes are frequent. Less than half of an
+//! object is wasted, except below 5 bytes.
 
 /// The sizes in bytes, ascending.
 pub const SIZE_CLASSES: [u32; 13] = [8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192];

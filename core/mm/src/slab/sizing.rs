@@ -62,7 +62,7 @@ pub(super) const ORDER_MAX_LARGE: Order = Order(4);
 /// Empty slabs that a node keeps below 32 CPUs (MIN_PARTIAL).
 pub(super) const NODE_PARTIAL_BASE: u32 = 5;
 
-/// Objects of a slab below 32 CPUs: 4 for each doubling of CPUs (calculate_order).
+/// Objects of a slab below 32 CPUs: 8, and 4 more with each doubling of CPUs (calculate_order).
 pub(super) fn objects_base(cpus: usize) -> u32 {
     4 * (usize::BITS - cpus.leading_zeros() + 1)
 }
@@ -72,7 +72,8 @@ pub(super) fn objects_large(cpus: usize) -> u32 {
     2 * objects_base(cpus)
 }
 
-/// Empty slabs that a node keeps from 32 CPUs on: as many as it has CPUs, a power of two.
+/// Empty slabs that a node keeps from 32 CPUs on: as many as it has CPUs, rounded down to a power
+/// of two.
 pub(super) fn node_partial(cpus: usize, nodes: usize) -> u32 {
     (1 << (cpus / nodes.max(1)).max(1).ilog2()).max(NODE_PARTIAL_BASE)
 }

@@ -1,8 +1,9 @@
 //! A table of three levels, like a processor's: nodes (1 GiB of space) of 512 leaves (2 MiB) of 512
 //! entries. Nodes and leaves are made at first use and never freed.
 //!
-//! An untouched terabyte costs 16 KiB, a single page 4 KiB, as in the kernel. With larger leaves, a
-//! program that touches the ends of thousands of blocks of 64 MiB would pay half a gigabyte.
+//! An untouched terabyte costs 16 KiB, the first page in 2 MiB 4 KiB, as in the kernel, and the
+//! first in a GiB 8 KiB more. With larger leaves, a program that touches the ends of thousands of
+//! blocks of 64 MiB would pay half a gigabyte.
 
 use highwater_platform::{Atomic, Atomics, Platform};
 use highwater_units::Vpn;

@@ -9,8 +9,10 @@
 //!    clusters, then free ones, so that the device takes at most about twice the memory of its
 //!    pages;
 //! 2. in its cluster from the start, for slots that were freed;
-//! 3. on the list of non-full clusters, then again on the free list;
-//! 4. in the clusters that other CPUs own.
+//! 3. on the list of non-full clusters;
+//! 4. in the clusters that CPUs own.
+//!
+//! It takes these steps twice before it notes that the device is full.
 //!
 //! A rotational device has one cluster for all CPUs, so that pages written at the same time lie
 //! together: after it the next free cluster upwards, then slot by slot from the last one on.

@@ -13,6 +13,7 @@
 //!          within a round and a half ---> other, for a while
 //! loop --- distances that differ ---> other
 //! ```
+//! Distances begin or end a loop if they are alike, or differ, in two windows of samples in a row.
 //! Pages that are used at random have distances that differ: of exponential ones, less than half
 //! are within any factor of 4.
 //!

@@ -6,7 +6,9 @@
 //!      |- Order           the device that comes next               order.rs
 //!      |- Streams         sequential faults: pages to read along   readahead.rs
 //!      |- SlotWindows     slots to read along, on rotating disks   readahead.rs
+//!      |- Pointers        pages that pointers name                 pointers.rs
 //!      |- FileStreams     sequential readers of files              file_streams.rs
+//!      |- Loops           whether pages are used in a loop         loops.rs
 //!      \- EvictionClock   how long ago pages were evicted          reuse.rs
 //! ReadaheadQueue          pages to be read before they are used    readahead_queue.rs
 //! ```

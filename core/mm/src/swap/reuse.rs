@@ -8,8 +8,8 @@
 //!                      -> of one slot in 64: how much more memory would have avoided the read
 //!                                                                             stats/reuse.rs
 //! ```
-//! Ages are coarse, a 4096th of memory, and wrap: a page that returns after 16 times as many
-//! evictions as memory has pages looks recently evicted.
+//! Ages are coarse, a 4096th of memory rounded down to a power of two, and wrap: a page that
+//! returns after 8 to 16 times as many evictions as memory has pages looks recently evicted.
 //!
 //! Locking: none; a slot's age changes while its page is held.
 

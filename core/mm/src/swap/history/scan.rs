@@ -1,6 +1,6 @@
 //! A scan position for each CPU: at the end of 64 MiB it moves to another 64 MiB, at random, so
-//! that CPUs use different trees of the swap cache ("Reduce lock contention on
-//! swap cache from swap slots allocation", 2020).
+//! that CPUs use different trees of the swap cache ("Reduce lock contention on swap cache from swap
+//! slots allocation", 2020).
 
 use super::tree::TRUNK_SHIFT;
 use highwater_units::Prng;
