@@ -27,10 +27,10 @@ impl Hints {
         self.len.store(len as u64, Relaxed);
     }
 
-    /// Notes that the program unmaps a mapping.
-    pub(crate) fn note_unmapped(&self, address: usize, len: usize) {
+    /// Notes that the program unmaps a mapping. A program that has not used it wanted its hint.
+    pub(crate) fn note_unmapped(&self, address: usize, len: usize, is_used: impl FnOnce() -> bool) {
         let found = [self.elsewhere.load(Relaxed), self.len.load(Relaxed)];
-        if found == [address as u64, len as u64] {
+        if found == [address as u64, len as u64] && !is_used() {
             self.insists.store(true, Relaxed);
         }
     }
@@ -60,10 +60,15 @@ mod tests {
         assert!(hints.are_followed(PAGE_SIZE, PAGED_MIN - 1), "small ones always");
         assert!(!hints.are_followed(INSISTED_MIN, large));
         hints.turned_down(0x1000, large);
-        hints.note_unmapped(0x2000, large);
-        hints.note_unmapped(0x1000, large - 1);
+        hints.note_unmapped(0x2000, large, || false);
+        hints.note_unmapped(0x1000, large - 1, || false);
         assert!(!hints.are_followed(INSISTED_MIN, large), "another mapping, or a part");
-        hints.note_unmapped(0x1000, large);
+        hints.note_unmapped(0x1000, large, || true);
+        assert!(
+            !hints.are_followed(INSISTED_MIN, large),
+            "it was used, and is not needed any more"
+        );
+        hints.note_unmapped(0x1000, large, || false);
         assert!(hints.are_followed(INSISTED_MIN, large));
         assert!(!hints.are_followed(INSISTED_MIN - 1, large), "a low address is a wish");
     }

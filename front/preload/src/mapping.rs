@@ -29,8 +29,9 @@ use libc::{c_int, c_void, off_t, size_t};
 
 /// mmap and mprotect refuse different unknown bits.
 const PROT_ALL: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-/// Largest alignment taken from a hint.
-const ALIGN_MAX: usize = 1 << 30;
+/// Largest alignment taken from a hint. Chromium reserves pools of 32 GiB, aligned so, and gives
+/// up other places.
+const ALIGN_MAX: usize = 1 << 36;
 
 /// How a request to map memory is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -320,7 +321,8 @@ pub(crate) fn unmap_memory(address: usize, len: usize) -> c_int {
         // SAFETY: the program's own mapping, at its request.
         return returned(unsafe { unmap(address, len) });
     };
-    named.process.hints.note_unmapped(address, len);
+    let is_used = || named.process.is_used(named.pages());
+    named.process.hints.note_unmapped(address, len, is_used);
     // First, because the kernel may refuse it.
     returned(unmap_outside(&named).inspect(|()| named.process.release(named.pages())))
 }

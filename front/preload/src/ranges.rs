@@ -207,9 +207,14 @@ impl Process {
         }
     }
 
+    /// Whether any page has contents.
+    pub(crate) fn is_used(&self, range: Range) -> bool {
+        self.manager.used_pages(SPACE, range).next().is_some()
+    }
+
     /// Drops contents if there are any: untouched memory needs no call of the helper.
     fn drop_contents(&self, range: Range) {
-        if self.manager.used_pages(SPACE, range).next().is_some() {
+        if self.is_used(range) {
             self.reporter.note_demand();
             self.in_helper(|| self.manager.discard(SPACE, range));
         }

@@ -368,3 +368,10 @@ fn a_program_with_a_limit_of_data_is_paged() {
 fn a_heap_that_prefers_low_addresses_is_paged() {
     compare_in_all_modes("reserves");
 }
+
+/// Regression: after one munmap of memory that was not at its hint, mappings with hints were not
+/// paged. Chromium's heap was not, either: its pools must be aligned to their length.
+#[test]
+fn memory_with_hints_is_paged() {
+    compare_in_all_modes("hints");
+}
