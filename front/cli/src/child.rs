@@ -33,7 +33,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -200,19 +200,36 @@ fn forward(mut signals: Signals, sent: &AtomicU32, pid: Pid, program: &OwnedFd) 
     }
 }
 
-/// Arranges that the program of a command is killed when the thread that starts it ends. Children
-/// cannot be waited for while SIGCHLD is ignored: this process stops ignoring it, and the program
-/// gets the earlier setting.
+/// Whether this process was started with SIGPIPE ignored.
+static IGNORED_PIPE: AtomicBool = AtomicBool::new(false);
+
+/// Runs before main: Rust's start code makes this process ignore SIGPIPE.
+#[used]
+// SAFETY: the C library calls the functions of this section once each, without arguments that
+// matter, before it calls main.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = {
+    extern "C" fn note_pipe() {
+        IGNORED_PIPE.store(is_ignored(libc::SIGPIPE), Relaxed);
+    }
+    note_pipe
+};
+
+/// Arranges that the program of a command is killed when the thread that starts it ends, and that
+/// it ignores SIGCHLD and SIGPIPE if this process was started so. Children cannot be waited for
+/// while SIGCHLD is ignored, so this process stops ignoring it. [`Command`] gives programs the
+/// default action for SIGPIPE.
 fn prepare(command: &mut Command) {
-    let (parent, ignored) = (getpid(), is_ignored(libc::SIGCHLD));
-    if ignored {
+    let (parent, ignores_child) = (getpid(), is_ignored(libc::SIGCHLD));
+    if ignores_child {
         // SAFETY: no handler is installed.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     }
+    let ignored = [(libc::SIGCHLD, ignores_child), (libc::SIGPIPE, IGNORED_PIPE.load(Relaxed))];
     let prepare = move || {
-        if ignored {
+        for (signal, _) in ignored.into_iter().filter(|(_, ignored)| *ignored) {
             // SAFETY: no handler is installed.
-            unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
         }
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // The parent may have ended before the call.

@@ -2,8 +2,10 @@
 
 use crate::Refusal;
 use crate::report::Report;
-use std::fs::File;
+use rustix::fs::{OFlags, fcntl_setfl};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// How a report is written, and where.
@@ -43,20 +45,35 @@ impl Format {
     }
 }
 
-/// The file of a report, created before the program starts.
+/// The file of a report, opened before the program starts.
 pub(crate) struct ReportFile {
     format: Format,
     file: File,
 }
 
 impl ReportFile {
-    /// Creates the file, or empties it.
-    pub(crate) fn create(format: Format) -> Result<ReportFile, Refusal> {
-        let file = File::create(format.path()).map_err(|error| {
+    /// Opens the file, or creates it. It keeps its contents: the run may still be refused.
+    pub(crate) fn open(format: Format) -> Result<ReportFile, Refusal> {
+        let mut options = OpenOptions::new();
+        // A FIFO that no process reads is refused, not waited for.
+        options.write(true).create(true).truncate(false).custom_flags(libc::O_NONBLOCK);
+        let file = options.open(format.path()).map_err(|error| {
             let what = format!("report '{}' cannot be created: {error}", format.path().display());
             Refusal::new(what, "name a file in a directory that exists and is writable")
         })?;
         Ok(ReportFile { format, file })
+    }
+
+    /// Empties the file: the program has started, and an earlier report is not of this run.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn empty(&self) -> io::Result<()> {
+        fcntl_setfl(&self.file, OFlags::empty())?;
+        match self.file.metadata()?.is_file() {
+            true => self.file.set_len(0),
+            false => Ok(()),
+        }
     }
 
     /// Writes the report.
@@ -91,7 +108,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for (name, begins) in [("a.json", "{"), ("a.html", "<!DOCTYPE html>")] {
             let path = dir.path().join(name);
-            let file = ReportFile::create(Format::of(&path).unwrap()).unwrap();
+            std::fs::write(&path, "an earlier report").unwrap();
+            let file = ReportFile::open(Format::of(&path).unwrap()).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "an earlier report");
+            file.empty().unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
             file.write(&report(&two_processes())).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             assert!(text.starts_with(begins), "{name}: {text}");

@@ -272,7 +272,7 @@ impl Run {
         Ok(ExitCode::from(ended.code()))
     }
 
-    /// Makes every check: arguments, program, machine, devices. The report file is created last, so
+    /// Makes every check: arguments, program, machine, devices. The report file is opened last, so
     /// that a refused run leaves nothing behind.
     fn plan(&self) -> Result<Plan, Refusal> {
         let report = self.report.as_deref().map(Format::of).transpose()?;
@@ -296,7 +296,7 @@ impl Run {
         swap.iter().try_for_each(|area| swap::try_open(area, self.seal))?;
         self.refuse_taken_name(None)?;
         let metrics = self.metrics.map(Port::open).transpose()?;
-        let report = report.map(ReportFile::create).transpose()?;
+        let report = report.map(ReportFile::open).transpose()?;
         let Run { seal, kswapd, mapping, map_files, malloc, large_pages, .. } = *self;
         let run_dir = None;
         let settings = Settings {
@@ -360,6 +360,7 @@ impl Run {
         let mut unserved = Unserved::of(run_dir);
         unserved.iter_mut().for_each(|unserved| unserved.tick(PERIOD));
         let running = Running::start(&mut command, Orphans::Adopt).map_err(failed)?;
+        plan.report.as_ref().map_or(Ok(()), ReportFile::empty).unwrap_or_else(not_written);
         let shown = Shown {
             progress: Progress::start(self.progress_mode()),
             series: plan.report.as_ref().map(|_| Series::new()),
@@ -399,10 +400,12 @@ impl Run {
             // Standard error may be closed.
             let _ = io::stderr().write_all(summary::text(report).as_bytes());
         }
-        if let Some(Err(error)) = file.map(|file| file.write(report)) {
-            say(format_args!("the report could not be written: {error}"));
-        }
+        file.map_or(Ok(()), |file| file.write(report)).unwrap_or_else(not_written);
     }
+}
+
+fn not_written(error: io::Error) {
+    say(format_args!("the report could not be written: {error}"));
 }
 
 /// Creates the budget that processes share.

@@ -5,7 +5,7 @@ use crate::Refusal;
 use highwater_devices::{
     Algorithm, Area, Injection, Reason, RemoteOptions, Seal, Server, Spec, TlsFault,
 };
-use highwater_session::{SWAP_LEVELS_MAX, default_swap, is_in_memory};
+use highwater_session::{SWAP_LEVELS_MAX, check_carried, default_swap, is_in_memory};
 use highwater_units::Bytes;
 use std::path::{Path, PathBuf, absolute};
 
@@ -19,14 +19,15 @@ pub(crate) fn devices(given: &[String], compressed: Option<Bytes>) -> Result<Vec
     if given.is_empty() {
         let remedy = "name a directory on a disk (--swap dir:PATH:8G; in a container that of a \
             volume), or swap to compressed memory (--swap zram:1G)";
-        let disk = default_swap().map_err(|what| Refusal::new(what, remedy))?;
-        return Ok(vec![Area::new(behind_compressed(disk, compressed))]);
+        let disk = whole(default_swap().map_err(|what| Refusal::new(what, remedy))?);
+        return Ok(vec![carried(Area::new(behind_compressed(disk, compressed)))?]);
     }
     let areas: Result<Vec<Area>, _> = given.iter().map(|text| device(text, "--swap ")).collect();
     let areas = areas?;
-    if levels(&areas).len() > SWAP_LEVELS_MAX {
-        let what = format!("{} swap devices are too many", areas.len());
-        return Err(Refusal::new(what, format!("give {SWAP_LEVELS_MAX}; a tier counts as two")));
+    let count = levels(&areas).len();
+    if count > SWAP_LEVELS_MAX {
+        let what = format!("{count} swap devices (a tier counts as two) are too many");
+        return Err(Refusal::new(what, format!("give at most {SWAP_LEVELS_MAX}")));
     }
     Ok(areas)
 }
@@ -71,7 +72,14 @@ pub(crate) fn device(text: &str, option: &str) -> Result<Area, Refusal> {
     let area = Area::parse_with(text, injection()).map_err(remedy_of)?;
     let spec = area.spec.resolved();
     let spec = spec.map_err(|what| Refusal::new(what, remedy(&Reason::UnknownHost)))?;
-    Ok(Area { spec: whole(spec), ..area })
+    carried(Area { spec: whole(spec), ..area })
+}
+
+/// Refuses a device that the program's processes cannot read from their environment: now that paths
+/// are absolute and names are addresses, a path may be unfit, or two devices may be one.
+fn carried(area: Area) -> Result<Area, Refusal> {
+    check_carried(&area).map_err(|what| Refusal::new(what, "name another path or server"))?;
+    Ok(area)
 }
 
 /// An example for a refusal: a device of the kind that the wrong text names, with a correct form of
@@ -204,7 +212,9 @@ fn remedy(reason: &Reason) -> &'static str {
 
 fn tls_remedy(fault: TlsFault) -> &'static str {
     match fault {
-        TlsFault::NotSpoken => "correct the port, or name it redis: or nbd:, without TLS",
+        TlsFault::NotSpoken => {
+            "correct the port, or leave TLS out: redis: for rediss:, nbd: for nbds:"
+        }
         TlsFault::UnknownIssuer => {
             "name the file of the authority's certificate in HIGHWATER_TLS_CA"
         }
@@ -248,7 +258,7 @@ mod tests {
         assert_eq!(levels(&devices(&given, None).unwrap()), [768, 256, 512]);
         assert_eq!(devices(&[tier; 8].map(str::to_owned), None).unwrap().len(), 8);
         let refusal = devices(&[tier; 9].map(str::to_owned), None).unwrap_err();
-        assert_eq!(refusal.what(), "9 swap devices are too many");
+        assert_eq!(refusal.what(), "18 swap devices (a tier counts as two) are too many");
     }
 
     #[test]
@@ -302,6 +312,16 @@ mod tests {
         let found = devices(&["tier:ram:1M+dir:somewhere:1M".to_owned()], None).unwrap();
         let Spec::Tier { slow, .. } = &found[0].spec else { panic!("{found:?}") };
         assert!(matches!(&**slow, Spec::Dir { path, .. } if *path == expected));
+    }
+
+    #[test]
+    fn a_device_that_the_program_would_not_get_is_refused() {
+        for text in
+            ["replicate:dir:x:1M+dir:./x:1M", "replicate:redis:localhost:7:1M+redis:127.0.0.1:7:1M"]
+        {
+            let refusal = devices(&[text.to_owned()], None).unwrap_err();
+            assert_eq!(refusal.remedy(), "name another path or server", "{text}: {refusal}");
+        }
     }
 
     #[test]

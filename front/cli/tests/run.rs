@@ -3,7 +3,11 @@
 mod common;
 
 use common::{can_run, highwater, idle_library};
+use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
@@ -87,16 +91,62 @@ fn sigterm_reaches_the_program() {
     assert_eq!((line.as_str(), child.wait().unwrap().code()), ("ready\n", Some(9)));
 }
 
+/// Regression: the program got SIGPIPE although it was ignored, because Rust's start code ignores
+/// it in any case.
 #[test]
 fn ignored_signals_stay_ignored() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(run) = command(&dir, &["--quiet", "sh", "-c", "kill -HUP $$; echo alive"]) else {
-        return;
+    for (signal, ignored, expected) in
+        [("HUP", "HUP", "alive\n"), ("PIPE", "PIPE", "alive\n"), ("PIPE", "HUP", "")]
+    {
+        let script = format!("kill -{signal} $$; echo alive");
+        let Some(run) = command(&dir, &["--quiet", "sh", "-c", &script]) else { return };
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("trap '' {ignored}; exec \"$@\""), "sh"]);
+        shell.arg(run.get_program()).args(run.get_args());
+        let output = shell.env("HIGHWATER_PRELOAD", dir.path().join("libidle.so")).output();
+        assert_eq!(String::from_utf8(output.unwrap().stdout).unwrap(), expected, "{signal}");
+    }
+}
+
+/// Regression: the processes of the program could not read the device, and ran unpaged.
+#[test]
+fn swap_that_the_program_could_not_read_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in [&b"a;b"[..], b"a\xff"] {
+        let unfit = dir.path().join(OsStr::from_bytes(name));
+        std::fs::create_dir(&unfit).unwrap();
+        for swap in ["dir:.:64M", "file:swap:64M", "tier:ram:4M+dir:.:64M"] {
+            let args = ["--memory", "64M", "--swap", swap, "--", "true"];
+            let Some(mut command) = command(&dir, &args) else { return };
+            let output = command.current_dir(&unfit).output().unwrap();
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{swap}: {error}");
+            assert!(error.contains("its path is not UTF-8, or has a ';'"), "{swap}: {error}");
+        }
+    }
+}
+
+/// A FIFO that no process reads is not waited for. A refused run keeps an earlier report.
+#[test]
+fn a_report_that_cannot_be_written_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("report.json");
+    let report = path.to_str().unwrap();
+    let run = |program: &str| {
+        let args = ["--memory", "64M", "--report", report, "--", program];
+        command(&dir, &args).map(|mut command| command.output().unwrap().status.code())
     };
-    let mut nohup = Command::new("sh");
-    nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(run.get_program());
-    nohup.args(run.get_args()).env("HIGHWATER_PRELOAD", dir.path().join("libidle.so"));
-    assert_eq!(nohup.output().unwrap().stdout, b"alive\n");
+    std::fs::write(&path, "an earlier report").unwrap();
+    let script = dir.path().join("script");
+    std::fs::write(&script, "#!/nonexistent\n").unwrap();
+    std::fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let Some(status) = run(script.to_str().unwrap()) else { return };
+    assert_eq!(status, Some(2));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "an earlier report");
+    std::fs::remove_file(&path).unwrap();
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    assert_eq!(run("true"), Some(Some(2)));
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memo
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
 pub use parts::Parts;
 pub use requests::{Denied, Held, Posted, REQUEST_MAX, Request, leader_of};
-pub use settings::{RANGE, RANGE_AND_OWN, RUN_DIR, Settings};
+pub use settings::{RANGE, RANGE_AND_OWN, RUN_DIR, Settings, check_carried};
 pub use share::{Aim, Besides, Forked, Share};
 pub use split::{Costs, Distances, Split, Window};
 pub use stats_file::{

@@ -9,6 +9,7 @@ use highwater_mm::config::KswapdThreads;
 use highwater_units::Bytes;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::slice;
 use std::str::FromStr;
 
 /// Bytes of addresses that paged memory has in each process: a tenth of all, so that large
@@ -73,10 +74,9 @@ pub struct Settings {
 impl Settings {
     /// The environment variables for these settings.
     pub fn to_env(&self) -> Vec<(&'static str, OsString)> {
-        let areas: Vec<String> = self.swap.iter().map(Area::to_string).collect();
         let mut vars = vec![
             (MEMORY, self.memory.0.to_string().into()),
-            (SWAP, areas.join(&SWAP_SEPARATOR.to_string()).into()),
+            (SWAP, text_of(&self.swap).into()),
             (SEAL, self.seal.to_string().into()),
             (KSWAPD, self.kswapd.to_string().into()),
             (MAPPING, self.mapping.to_string().into()),
@@ -146,6 +146,26 @@ where
     text.map_or(Ok(T::default()), |text| text.parse().map_err(|error| format!("{name}: {error}")))
 }
 
+/// Checks that the processes of a run read this device from the environment as it is.
+///
+/// # Errors
+/// Why they do not, in one line.
+pub fn check_carried(device: &Area) -> Result<(), String> {
+    let text = text_of(slice::from_ref(device));
+    // Not UTF-8: the text has replacement characters.
+    let unfit = || format!("swap {text:?}: its path is not UTF-8, or has a '{SWAP_SEPARATOR}'");
+    match areas(&text) {
+        Ok(read) if read == slice::from_ref(device) => Ok(()),
+        Err(error) if !text.contains(SWAP_SEPARATOR) => Err(error),
+        Ok(_) | Err(_) => Err(unfit()),
+    }
+}
+
+fn text_of(areas: &[Area]) -> String {
+    let areas: Vec<String> = areas.iter().map(Area::to_string).collect();
+    areas.join(&SWAP_SEPARATOR.to_string())
+}
+
 fn areas(text: &str) -> Result<Vec<Area>, String> {
     // `highwater run` has decided whether it accepts injected faults.
     let parse = |area| Area::parse_with(area, Injection::Allowed);
@@ -155,7 +175,9 @@ fn areas(text: &str) -> Result<Vec<Area>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_devices::Spec;
     use std::collections::HashMap;
+    use std::os::unix::ffi::OsStringExt;
 
     fn read(vars: &[(&'static str, OsString)]) -> Result<Option<Settings>, String> {
         let vars: HashMap<_, _> = vars.iter().cloned().collect();
@@ -187,6 +209,24 @@ mod tests {
         for settings in [settings(None), settings(Some("/dev/shm/run"))] {
             assert_eq!(read(&settings.to_env()), Ok(Some(settings)));
         }
+    }
+
+    /// Regression: the program's processes could not read the device, and ran unpaged.
+    #[test]
+    fn devices_that_change_in_the_environment_are_found() {
+        let dir = |path: &[u8]| Spec::Dir {
+            path: PathBuf::from(OsString::from_vec(path.to_vec())),
+            size: Bytes(1 << 20),
+        };
+        let check = |spec| check_carried(&Area::new(spec));
+        assert_eq!(check(dir(b"/var/tmp")), Ok(()));
+        for path in [&b"/a;b"[..], b"/a\xff"] {
+            let error = check(dir(path)).unwrap_err();
+            assert!(error.contains("not UTF-8, or has a ';'"), "{error}");
+        }
+        let [first, second] = [(); 2].map(|()| Box::new(dir(b"/a")));
+        let error = check(Spec::Replicate { first, second }).unwrap_err();
+        assert!(error.contains("both replicas are the same"), "{error}");
     }
 
     #[test]

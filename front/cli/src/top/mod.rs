@@ -100,7 +100,8 @@ impl Top {
         let quit = quit_signals().map_err(failed)?;
         let mut terminal = ratatui::try_init().map_err(failed)?;
         let left = watch(&mut terminal, &session, processes, &quit);
-        ratatui::restore();
+        // Fails if the terminal is gone.
+        let _ = ratatui::try_restore();
         match left.map_err(failed)?? {
             Left::Quit => {}
             Left::SessionEnded => {
