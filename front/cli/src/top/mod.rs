@@ -30,6 +30,7 @@ use screen::Shown;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use state::{Flow, State};
 use std::io::{self, IsTerminal};
+use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -98,10 +99,11 @@ impl Top {
             Refusal::new(format!("the terminal fails: {error}"), "try another terminal")
         };
         let quit = quit_signals().map_err(failed)?;
-        let mut terminal = ratatui::try_init().map_err(failed)?;
+        // Not dropped: if the terminal is gone, that prints an error, and panics because standard
+        // error is gone, too.
+        let mut terminal = ManuallyDrop::new(ratatui::try_init().map_err(failed)?);
         let left = watch(&mut terminal, &session, processes, &quit);
-        // Fails if the terminal is gone.
-        let _ = ratatui::try_restore();
+        let _ = (terminal.show_cursor(), ratatui::try_restore());
         match left.map_err(failed)?? {
             Left::Quit => {}
             Left::SessionEnded => {

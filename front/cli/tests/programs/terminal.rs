@@ -80,17 +80,21 @@ impl Terminal {
         Terminal { child, keys, output, reader, hangs_up, parser }
     }
 
-    /// Closes the terminal, as a lost connection does: the program must end.
+    /// Closes the terminal, as a lost connection does: the program must end in order.
     pub(crate) fn hang_up(mut self) {
         self.hangs_up.store(true, Relaxed);
         self.reader.take().expect("it reads").join().expect("it does not panic");
         let nothing = File::open("/dev/null").expect("a file");
         drop(std::mem::replace(&mut self.keys, nothing));
         let until = Instant::now() + PATIENCE;
-        while self.child.try_wait().unwrap().is_none() {
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
             assert!(Instant::now() < until, "it goes on without its terminal");
             thread::sleep(Duration::from_millis(20));
-        }
+        };
+        assert!(status.success(), "{status}");
     }
 
     /// Presses keys.
