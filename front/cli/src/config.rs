@@ -21,6 +21,8 @@ use highwater_command::parse_error;
 use highwater_session::RUN_DIR;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -40,6 +42,9 @@ const OTHERS: [&str; 7] = [
 ];
 /// Separates the values of an option that may be repeated, in a variable.
 const SEPARATOR: char = ';';
+
+/// Largest file of settings: a device such as /dev/zero has no end.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Least similarity, from 0 to 1, of an unknown name to the setting that was probably meant.
 const ALIKE: f64 = 0.9;
@@ -173,13 +178,14 @@ fn of_environment(run: &Command, environment: &Environment) -> Result<Vec<Settin
 
 fn of_file(run: &Command, path: &Path) -> Result<Vec<Setting>, Refusal> {
     let file = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = read(path).map_err(|error| {
         let what = format!("the settings in '{file}' cannot be read: {error}");
         Refusal::new(what, "name a text file that you may read")
     })?;
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let what = format!("'{file}', line {}: {}", before.lines().count().max(1), error.message());
+        let line = before.matches('\n').count() + 1;
+        let what = format!("'{file}', line {line}: {}", error.message());
         Refusal::new(what, "write lines such as memory = \"256M\"")
     })?;
     let setting = |(key, value): (&String, &Value)| {
@@ -188,13 +194,23 @@ fn of_file(run: &Command, path: &Path) -> Result<Vec<Setting>, Refusal> {
             let what = format!("{origin}: there is no such setting");
             return Err(Refusal::new(what, format!("there are {}", documented(run).join(", "))));
         }
-        let values = texts(value, action(run, key)).map_err(|kind| {
-            let what = format!("{origin}: the value is {kind}");
-            Refusal::new(what, format!("write it as after --{key}, in quotes"))
+        let action = action(run, key);
+        let values = texts(value, action).map_err(|kind| {
+            Refusal::new(format!("{origin}: the value is {kind}"), right_kind(key, action))
         })?;
         Setting { origin, key: key.clone(), values }.parsed(run)
     };
     table.iter().map(setting).collect()
+}
+
+/// The text of a file. It may be a pipe, such as <(command) of a shell.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > FILE_BYTES_MAX {
+        true => Err(io::Error::other("it is larger than 1 MiB")),
+        false => Ok(text),
+    }
 }
 
 /// A value as it is written on the command line: several texts for an option that may be repeated.
@@ -202,18 +218,37 @@ fn of_file(run: &Command, path: &Path) -> Result<Vec<Setting>, Refusal> {
 fn texts(value: &Value, action: Option<&ArgAction>) -> Result<Vec<String>, &'static str> {
     match (value, action) {
         (Value::String(text), _) => Ok(vec![text.clone()]),
+        (Value::Array(values), Some(ArgAction::Append)) => values
+            .iter()
+            .map(|value| value.as_str().map(str::to_owned).ok_or(kind(value)))
+            .collect(),
+        (Value::Integer(_) | Value::Boolean(_), Some(ArgAction::Append)) => Err(kind(value)),
         (Value::Integer(number), _) => Ok(vec![number.to_string()]),
         (Value::Boolean(truth), _) => Ok(vec![truth.to_string()]),
-        (Value::Array(values), Some(ArgAction::Append)) => {
-            let one = |value| texts(value, None).map(|texts| texts.concat());
-            values.iter().map(one).collect()
-        }
-        (value, _) => Err(match value {
-            Value::Float(_) => "a number with a fraction",
-            Value::Array(_) => "a list",
-            Value::Table(_) => "a table",
-            _ => "a date",
-        }),
+        _ => Err(kind(value)),
+    }
+}
+
+/// The kind of a value, in a refusal.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::String(_) => "a text",
+        Value::Integer(_) => "a number",
+        Value::Boolean(_) => "true or false",
+        Value::Float(_) => "a number with a fraction",
+        Value::Array(_) => "a list",
+        Value::Table(_) => "a table",
+        Value::Datetime(_) => "a date",
+    }
+}
+
+/// What to write for a key whose value is of the wrong kind.
+fn right_kind(key: &str, action: Option<&ArgAction>) -> String {
+    match action {
+        Some(ArgAction::SetTrue) => "write true or false".to_owned(),
+        // The only option that may be repeated is the one for devices.
+        Some(ArgAction::Append) => format!("write {key} = [\"dir:/var/tmp:8G\"]"),
+        _ => format!("write it as after --{key}, in quotes"),
     }
 }
 
@@ -258,7 +293,7 @@ impl Setting {
             "memory" => options::memory(Given { memory: value, ..none }).map(drop),
             "paged" => options::memory(Given { paged: value, ..none }).map(drop),
             "memory-per-process" => options::memory(Given { per_process: value, ..none }).map(drop),
-            "memory-max" => options::size_of("--memory-max", value.unwrap_or_default()).map(drop),
+            "memory-max" => options::memory_max(value.unwrap_or_default()).map(drop),
             "swap" => swap::devices(&self.values, None).map(drop),
             "report" => Format::of(Path::new(value.unwrap_or_default())).map(drop),
             _ => Ok(()),
@@ -392,11 +427,27 @@ mod tests {
             ("kswapd = 17", ["key kswapd: ", "'17' is neither 1 to 16 nor auto"]),
             ("kswapd = [1, 2]", ["key kswapd: the value is a list", "as after --kswapd"]),
             ("memory = 1.5", ["the value is a number with a fraction", "in quotes"]),
-            ("[swap]\nx = 1", ["key swap: the value is a table", "as after --swap"]),
+            (
+                "[swap]\nx = 1",
+                ["key swap: the value is a table", "write swap = [\"dir:/var/tmp:8G\"]"],
+            ),
+            (
+                "swap = 5",
+                ["key swap: the value is a number;", "write swap = [\"dir:/var/tmp:8G\"]"],
+            ),
+            (
+                "swap = [5]",
+                ["key swap: the value is a number;", "write swap = [\"dir:/var/tmp:8G\"]"],
+            ),
+            ("swap = true", ["the value is true or false;", "write swap = [\"dir:/var/tmp:8G\"]"]),
+            ("memory-max = '1K'", ["run.toml', key memory-max: a budget of 1 KiB", "4M or more"]),
+            ("quiet = []", ["key quiet: the value is a list", "write true or false"]),
             ("quiet = 'yes'", ["key quiet: 'yes' is neither true nor false", "true or false"]),
             ("report = 'a.txt'", ["key report: report 'a.txt' ends in neither", "report.html"]),
             ("metrics = 'a'", ["key metrics: ", "'a' is neither PORT nor ADDRESS:PORT"]),
             ("name = '7'", ["key name: ", "a name is a letter"]),
+            ("= 5", ["run.toml', line 1: ", "write lines such as"]),
+            ("memory = '8M'\n= 5\n", ["run.toml', line 2: ", "write lines such as"]),
             ("\nmemory 8M", ["run.toml', line 2: ", "write lines such as"]),
         ] {
             let refusal = added(&[], &[], file).unwrap_err().to_string();

@@ -66,6 +66,12 @@ pub(crate) fn memory(given: Given<'_>) -> Result<Memory, Refusal> {
     divide(given, exists, || default_memory().map_err(unknown))
 }
 
+/// The highest budget that `highwater ctl` may set, from the value of `--memory-max`.
+pub(crate) fn memory_max(text: &str) -> Result<Bytes, Refusal> {
+    let exists = host_memory().map_err(|what| Refusal::new(what, "mount /proc"))?;
+    within("--memory-max ", size_of("--memory-max", text)?, exists)
+}
+
 fn divide(
     given: Given<'_>,
     exists: Bytes,

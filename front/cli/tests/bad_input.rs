@@ -153,11 +153,14 @@ fn invalid_settings_of_a_file_or_variable() {
         ("memry = '8M'", "key memry", "there are memory, paged, memory-per-process"),
         ("memory = 'much'", "key memory", "for example 512M"),
         ("malloc = 'none'", "key malloc", "see 'highwater run --help'"),
+        ("memory = '64M'\n= 5\n", "line 2", "write lines such as"),
+        ("memory-max = '1K'", "key memory-max", "4M or more"),
     ] {
         std::fs::write(&file, text).unwrap();
         let errors = refused(highwater().args(["run", "--config", path, "--", "true"]));
         assert!([path, key, remedy].iter().all(|part| errors.contains(part)), "{errors}");
     }
+    refuses(&["--config", "/dev/zero", "--", "true"], "it is larger than 1 MiB; name a text file");
     let errors = refused(highwater().args(["run", "true"]).env("HIGHWATER_MALLOC", "none"));
     assert!(errors.contains("HIGHWATER_MALLOC: invalid value 'none'"), "{errors}");
 }
