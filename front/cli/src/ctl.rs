@@ -9,10 +9,12 @@
 //! All arguments are checked before anything changes.
 
 mod compact;
+pub(crate) mod key;
 pub(crate) mod show;
 mod swap;
 
 use crate::Refusal;
+use crate::ctl::key::{COMPACT, Key, SWAP_ADD, SWAP_REMOVE, is_key};
 use crate::options::{size_of, within};
 use crate::session::{self, Process, Session};
 use crate::swap::device;
@@ -68,56 +70,6 @@ pub(crate) struct Ctl {
     arguments: Vec<String>,
 }
 
-/// A property of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
-    Memory,
-    MemoryMax,
-    Granted,
-    Unpaged,
-    Processes,
-    Kswapd,
-    Swappiness,
-    Readahead,
-    FileReadahead,
-    Swap,
-    Pressure,
-    Buddyinfo,
-    Slabinfo,
-    Locks,
-    Vmstat,
-}
-
-impl Key {
-    /// First the keys that are printed if none is given, then the others.
-    const NAMES: [(&str, Key); 15] = [
-        ("memory", Key::Memory),
-        ("memory-max", Key::MemoryMax),
-        ("granted", Key::Granted),
-        ("unpaged", Key::Unpaged),
-        ("processes", Key::Processes),
-        ("kswapd", Key::Kswapd),
-        ("swappiness", Key::Swappiness),
-        ("readahead", Key::Readahead),
-        ("file-readahead", Key::FileReadahead),
-        ("swap", Key::Swap),
-        ("pressure", Key::Pressure),
-        ("buddyinfo", Key::Buddyinfo),
-        ("slabinfo", Key::Slabinfo),
-        ("locks", Key::Locks),
-        ("vmstat", Key::Vmstat),
-    ];
-    const USUAL: usize = 5;
-
-    fn named(name: &str) -> Option<Key> {
-        Key::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, key)| key)
-    }
-
-    fn name(self) -> &'static str {
-        Key::NAMES.into_iter().find(|(_, key)| *key == self).map_or("", |(name, _)| name)
-    }
-}
-
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Request {
@@ -134,15 +86,6 @@ enum Request {
 enum Device {
     Named(String),
     At(usize),
-}
-
-const COMPACT: &str = "compact";
-const SWAP_ADD: &str = "swap-add";
-const SWAP_REMOVE: &str = "swap-remove";
-
-fn is_key(argument: &str) -> bool {
-    let is_change = [SWAP_ADD, SWAP_REMOVE, COMPACT].contains(&argument);
-    argument.contains('=') || is_change || Key::named(argument).is_some()
 }
 
 /// The session that the arguments name, if any, and the requests.

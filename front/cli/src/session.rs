@@ -10,6 +10,7 @@
 //! A run that was killed has left an unlocked `owner`, and does not count as a session.
 //! Locks: none.
 
+use crate::ctl::key::is_key;
 use crate::{Refusal, run_dir};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{
@@ -29,7 +30,8 @@ const NAME_LEN_MAX: usize = 32;
 /// Most bytes of a command that are published: arguments may take megabytes.
 const COMMAND_LEN_MAX: usize = 4096;
 
-/// The name of a session. It begins with a letter, so it is neither a pid nor an option.
+/// The name of a session. It begins with a letter, so it is neither a pid nor an option, and it is
+/// no key of `highwater ctl`, which takes both as words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SessionName(String);
 
@@ -39,13 +41,19 @@ impl FromStr for SessionName {
     fn from_str(text: &str) -> Result<SessionName, String> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         let begins = text.starts_with(|c: char| c.is_ascii_alphabetic());
-        if begins && text.len() <= NAME_LEN_MAX && text.chars().all(allowed) {
-            return Ok(SessionName(text.to_owned()));
+        if !begins || text.len() > NAME_LEN_MAX || !text.chars().all(allowed) {
+            return Err(format!(
+                "a name is a letter and up to {} letters, digits, dots, dashes and underscores",
+                NAME_LEN_MAX - 1
+            ));
         }
-        Err(format!(
-            "a name is a letter and up to {} letters, digits, dots, dashes and underscores",
-            NAME_LEN_MAX - 1
-        ))
+        match is_key(text) {
+            false => Ok(SessionName(text.to_owned())),
+            true => Err(format!(
+                "it is a key of 'highwater ctl', which could not tell it from a session; give \
+                 another name, for example {text}-1"
+            )),
+        }
     }
 }
 
@@ -328,6 +336,11 @@ pub(crate) mod tests {
             let error = name.parse::<SessionName>().unwrap_err();
             assert!(error.contains("up to 31 letters"), "{name}: {error}");
         }
+        for name in ["memory", "swap", "compact", "swap-add"] {
+            let error = name.parse::<SessionName>().unwrap_err();
+            assert!(error.ends_with(&format!("for example {name}-1")), "{name}: {error}");
+        }
+        assert!("memory-1".parse::<SessionName>().is_ok());
     }
 
     #[test]

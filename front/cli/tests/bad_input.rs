@@ -122,6 +122,13 @@ fn invalid_budgets() {
     refuses(&["--memory", "8M", "--paged", "8M", "--", "true"], "give one of them");
 }
 
+/// `highwater ctl memory` would read the budget, not name the session.
+#[test]
+fn names_of_sessions_that_are_keys_of_ctl() {
+    refuses(&["--name", "memory", "--", "true"], "it is a key of 'highwater ctl'");
+    refuses(&["--name", "swap-add", "--", "true"], "for example swap-add-1");
+}
+
 #[test]
 fn kswapd_threads_out_of_range() {
     for threads in ["0", "17", "many"] {
