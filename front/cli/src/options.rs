@@ -90,6 +90,11 @@ fn divide(
             return Err(Refusal::new(what, "give one of them"));
         }
         (None, None, Some(alone), None) => return Ok(Memory { alone, shared: None }),
+        // The budget would be half of the available memory, which nobody asked for.
+        (None, None, Some(_), Some(_)) => {
+            let what = "--memory-max is for a shared budget, and --memory-per-process shares none";
+            return Err(Refusal::new(what, "give --memory too, or leave --memory-max out"));
+        }
         (Some(all), ..) => (Scope::Everything, all),
         (None, Some(paged), ..) => (Scope::Paged, paged),
         (None, None, ..) => (Scope::Everything, within("--memory ", usual()?, exists)?),
@@ -169,7 +174,11 @@ mod tests {
         assert_eq!(given(Some("100M"), None, Some("800M")), shared(100, 800, 800));
         assert_eq!(given(Some("100M"), Some("40M"), None), shared(100, 200, 40));
         assert_eq!(given(None, Some("40M"), None), Ok(Memory { alone: m(40), shared: None }));
-        assert_eq!(given(None, Some("40M"), Some("700M")), shared(300, 700, 40));
+        assert_eq!(given(None, None, Some("700M")), shared(300, 700, 700));
+        for max in ["20M", "128M", "700M"] {
+            let refusal = given(None, Some("40M"), Some(max)).unwrap_err();
+            assert!(refusal.what().starts_with("--memory-max is for a shared budget"), "{refusal}");
+        }
         for (memory, each, max) in
             [("100M", None, Some("99M")), ("2G", None, None), ("1G", Some("1M"), None)]
         {

@@ -120,6 +120,8 @@ fn invalid_budgets() {
     refuses(&["--paged", "4095K", "--", "true"], "--paged 4M or more");
     refuses(&["--memory", "8M", "--memory-max", "4M", "--", "true"], "--memory-max 8M or more");
     refuses(&["--memory", "8M", "--paged", "8M", "--", "true"], "give one of them");
+    let max_alone = ["--memory-per-process", "64M", "--memory-max", "128M", "--", "true"];
+    refuses(&max_alone, "give --memory too, or leave --memory-max out");
 }
 
 /// `highwater ctl memory` would read the budget, not name the session.
