@@ -50,7 +50,7 @@ mod unserved;
 mod verdict;
 mod watch;
 
-use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
+use clap::{Arg, ArgMatches, CommandFactory, Parser, Subcommand};
 use highwater_command::Refusal;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -72,12 +72,24 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    #[command(mut_args(negative_too))]
     Run(Box<run::Run>),
     Ls(ls::Ls),
     Ctl(ctl::Ctl),
     Top(top::Top),
     Doctor(doctor::Doctor),
     Manual(manual::Manual),
+}
+
+/// The options for sizes and numbers take any word as their value: '-5M' is no option, and is refused
+/// as a value.
+fn negative_too(option: Arg) -> Arg {
+    const NUMBERS: [&str; 6] =
+        ["memory", "paged", "memory-per-process", "memory-max", "kswapd", "remote-patience"];
+    match option.get_long().is_some_and(|long| NUMBERS.contains(&long)) {
+        true => option.allow_hyphen_values(true),
+        false => option,
+    }
 }
 
 fn main() -> ExitCode {
@@ -137,10 +149,12 @@ mod tests {
             (vec!["highwater", "run"], "<PROGRAM>"),
             (vec!["highwater", "run", "--memry", "1G", "true"], "'--memory'"),
             (vec!["highwater", "run", "--kswapd", "17", "true"], "1 to 16"),
+            (vec!["highwater", "run", "--kswapd", "-1", "true"], "'-1' is neither 1 to 16"),
             (
-                vec!["highwater", "run", "--memory", "-5M", "true"],
-                "unexpected argument '-5' found; see",
+                vec!["highwater", "run", "--remote-patience", "-1", "true"],
+                "'-1' is not a number of seconds",
             ),
+            (vec!["highwater", "run", "--name", "-5", "true"], "unexpected argument '-5' found"),
         ] {
             let error = Cli::try_parse_from(args).err().expect("refused by clap");
             let line = highwater_command::parse_error("highwater run", error).to_string();

@@ -109,11 +109,16 @@ fn divide(
     Ok(Memory { alone: limit.min(each_max), shared })
 }
 
-/// The value of an option.
+/// The value of an option. Blanks around it do not count.
 pub(crate) fn size_of(option: &str, text: &str) -> Result<Bytes, Refusal> {
-    size(text).map_err(|error| {
-        let remedy = "give a number of bytes with K, M, G or T behind it, for example 512M";
-        Refusal::new(format!("{option} '{text}' is not a size ({error})"), remedy)
+    size(text.trim()).map_err(|error| match error.as_str() {
+        "it is too large" => {
+            Refusal::new(format!("{option} '{text}' is too large"), "give less, for example 512M")
+        }
+        error => {
+            let remedy = "give a number of bytes with K, M, G or T behind it, for example 512M";
+            Refusal::new(format!("{option} '{text}' is not a size ({error})"), remedy)
+        }
     })
 }
 
@@ -142,8 +147,20 @@ mod tests {
 
     #[test]
     fn a_refused_size_comes_with_an_example() {
-        assert_eq!(size_of("--memory", "512M"), Ok(Bytes(512 << 20)));
-        assert!(size_of("--memory", "much").unwrap_err().remedy().contains("512M"));
+        for text in ["512M", " 512M", "512M ", " 512 M\n"] {
+            assert_eq!(size_of("--memory", text), Ok(Bytes(512 << 20)), "{text:?}");
+        }
+        for (text, what) in [
+            ("much", "is not a size (no such number or unit)"),
+            ("-5M", "is not a size (no such number or unit)"),
+            (" ", "is not a size (it has no number)"),
+            ("99999999999999999999", "is too large"),
+            ("99999999999T", "is too large"),
+        ] {
+            let refusal = size_of("--memory", text).unwrap_err();
+            assert_eq!(refusal.what(), format!("--memory '{text}' {what}"));
+            assert!(refusal.remedy().contains("512M"), "{refusal}");
+        }
     }
 
     #[test]

@@ -105,7 +105,7 @@ fn wrong_usage() {
     assert!(errors.contains("see 'highwater --help'"), "{errors}");
     let errors = refused(highwater().args(["ctl", "--colour"]));
     assert!(errors.contains("see 'highwater ctl --help'"), "{errors}");
-    let errors = refused(highwater().args(["run", "--memory", "-5M"]));
+    let errors = refused(highwater().args(["run", "--name", "-5"]));
     assert!(!errors.contains("-- -5"), "{errors}");
     refuses(&[], "<PROGRAM>");
     refuses(&["--memry", "1G", "true"], "--memory");
@@ -115,6 +115,11 @@ fn wrong_usage() {
 fn invalid_budgets() {
     refuses(&["--memory", "much", "--", "true"], "for example 512M");
     refuses(&["--memory", "", "--", "true"], "for example 512M");
+    refuses(&["--memory", "99999999999999999999", "--", "true"], "is too large; give less");
+    for option in ["--memory", "--paged", "--memory-per-process", "--memory-max"] {
+        let negative = format!("{option} '-5M' is not a size");
+        refuses(&[option, "-5M", "--", "true"], &negative);
+    }
     refuses(&["--memory", "4095K", "--", "true"], "--memory 4M or more");
     refuses(&["--memory", "1000T", "--", "true"], "or less");
     refuses(&["--paged", "4095K", "--", "true"], "--paged 4M or more");
@@ -137,6 +142,7 @@ fn kswapd_threads_out_of_range() {
         refuses(&["--kswapd", threads, "--", "true"], "see 'highwater run --help'");
     }
     refuses(&["--kswapd", "17", "--", "true"], "1 to 16 nor auto");
+    refuses(&["--kswapd", "-1", "--", "true"], "'-1' is neither 1 to 16 nor auto");
 }
 
 #[test]
