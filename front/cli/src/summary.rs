@@ -81,10 +81,15 @@ fn processes(count: u64) -> String {
     counted(count, "process", "processes")
 }
 
-/// The summary of a run without paged memory. If the run needed more than the budget, also lists
-/// the kinds of its memory.
+/// The summary of a run without paged memory. If the run needed more than the budget, it says why
+/// nothing was paged, and lists the kinds of its memory.
 fn nothing_paged(report: &Report) -> Vec<String> {
     let peak = &report.peak_resident;
+    let most = Bytes(report.budget_bytes.max(report.budget_end_bytes));
+    if peak.bytes <= most.0 {
+        let peak = Bytes(peak.bytes);
+        return vec![format!("highwater: no process needed paging; peak RAM {peak}")];
+    }
     let found = &peak.elsewhere;
     let asked = found.shared_bytes + found.huge_bytes + found.executable_bytes + found.other_bytes;
     let reason = if asked > peak.bytes / 2 {
@@ -94,13 +99,11 @@ fn nothing_paged(report: &Report) -> Vec<String> {
          static program, or one in Go; or a line above says why), or maps memory past the C \
          library (docs/limits.md)"
     };
-    let above = match peak.bytes > report.budget_bytes {
-        true => format!(", above the budget of {}", Bytes(report.budget_bytes)),
-        false => String::new(),
-    };
     let peak = Bytes(peak.bytes);
-    let first =
-        format!("highwater: no process had memory to page: {reason}; peak RAM {peak}{above}");
+    let first = format!(
+        "highwater: no process had memory to page: {reason}; peak RAM {peak}, above the budget of \
+         {most}"
+    );
     let what = elsewhere(found);
     [first].into_iter().chain(what.map(|what| row("not paged", &what))).collect()
 }
@@ -452,6 +455,14 @@ mod tests {
         let text = text(&report(&[]));
         assert_eq!(text.lines().count(), 1);
         assert!(text.ends_with("; peak RAM 150 MiB, above the budget of 128 MiB\n"), "{text}");
+    }
+
+    #[test]
+    fn a_run_within_its_budget_needed_no_paging() {
+        let mut report = report(&unserved());
+        report.budget_end_bytes = 150 << 20;
+        let line = "highwater: no process needed paging; peak RAM 150 MiB\n";
+        assert_eq!(text(&report), line);
     }
 
     #[test]

@@ -132,7 +132,7 @@ pub(super) fn processes(by_process: &ByProcess) -> Markup {
         name => name.to_owned(),
     };
     if shown.is_empty() {
-        return html! { p { "No process had memory to page." } };
+        return html! { p { "No process was paged." } };
     }
     table(
         "Processes, those with the largest peaks first",
