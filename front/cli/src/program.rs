@@ -78,12 +78,7 @@ pub(crate) fn check(path: &Path) -> Result<Runtime, Refusal> {
         match kind(&head(&file).map_err(unreadable)?) {
             Kind::Elf => return check_elf(&path, &file),
             Kind::Script(interpreter) if !interpreter.exists() => {
-                let interpreter = interpreter.display();
-                let what = format!("the interpreter of '{name}', '{interpreter}', was not found");
-                return Err(Refusal::new(
-                    what,
-                    "install it, or correct the first line of the script",
-                ));
+                return Err(lost_interpreter(&path, &interpreter));
             }
             Kind::Script(interpreter) => {
                 executable(&interpreter)?;
@@ -97,6 +92,20 @@ pub(crate) fn check(path: &Path) -> Result<Runtime, Refusal> {
     }
     let what = format!("'{}' is interpreted over more than {SCRIPT_LEVELS} levels", path.display());
     Err(Refusal::new(what, "name the last interpreter in the #! line"))
+}
+
+/// The refusal of a script whose interpreter does not exist.
+fn lost_interpreter(script: &Path, interpreter: &Path) -> Refusal {
+    let name = script.display();
+    let shown = interpreter.display().to_string().replace('\r', "\\r");
+    let what = format!("the interpreter of '{name}', '{shown}', was not found");
+    match interpreter.as_os_str().as_bytes().ends_with(b"\r") {
+        true => Refusal::new(
+            format!("{what}: the script has the line ends of Windows"),
+            format!("run sed -i 's/\\r$//' '{name}'"),
+        ),
+        false => Refusal::new(what, "install it, or correct the first line of the script"),
+    }
 }
 
 /// The first bytes of a file, at most [`HEAD_BYTES`].
@@ -119,7 +128,8 @@ fn kind(head: &[u8]) -> Kind {
         return Kind::Elf;
     }
     let line = head.strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next());
-    let mut words = line.unwrap_or_default().split(|byte| b" \t\r".contains(byte));
+    // A carriage return is part of the name.
+    let mut words = line.unwrap_or_default().split(|byte| b" \t".contains(byte));
     match words.find(|word| !word.is_empty()) {
         Some(interpreter) => Kind::Script(PathBuf::from(OsStr::from_bytes(interpreter))),
         None => Kind::Unknown,
@@ -270,13 +280,27 @@ mod tests {
             (&b"\x7fELF\x02"[..], Kind::Elf),
             (b"#!/bin/sh\necho", script("/bin/sh")),
             (b"#! /usr/bin/env python3\n", script("/usr/bin/env")),
-            (b"#!/bin/sh\r\n", script("/bin/sh")),
+            (b"#!/bin/sh\r\n", script("/bin/sh\r")),
+            (b"#!/bin/sh \r\n", script("/bin/sh")),
             (b"#!\n/bin/sh", Kind::Unknown),
             (b"echo hello\n", Kind::Unknown),
             (b"", Kind::Unknown),
         ] {
             assert_eq!(kind(head), expected);
         }
+    }
+
+    #[test]
+    fn scripts_with_windows_line_ends_are_refused_as_the_kernel_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("script");
+        std::fs::write(&path, "#!/bin/sh\r\nexit 0\r\n").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        let executed = std::process::Command::new(&path).status();
+        assert_eq!(executed.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+        let refusal = check(&path).unwrap_err();
+        assert!(refusal.what().contains("'/bin/sh\\r', was not found: the script"), "{refusal}");
+        assert!(refusal.remedy().starts_with("run sed -i 's/\\r$//' '/"), "{refusal}");
     }
 
     #[test]

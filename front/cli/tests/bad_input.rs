@@ -256,6 +256,10 @@ fn files_that_are_not_programs() {
         &executable(&dir, "lost", b"#!/nonexistent/shell\n"),
         "install it, or correct the first line of the script",
     );
+    refuses_program(
+        &executable(&dir, "windows", b"#!/bin/sh\r\nexit 0\r\n"),
+        "the script has the line ends of Windows; run sed -i 's/\\r$//' '/",
+    );
     refuses_program(&executable(&dir, "cut", b"\x7fELF"), "rebuild it");
     let plain = executable(&dir, "plain", b"#!/bin/sh\n");
     set_permissions(&plain, Permissions::from_mode(0o644)).unwrap();
