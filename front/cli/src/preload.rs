@@ -16,24 +16,43 @@ const SYMBOL: &str = "HIGHWATER_PRELOAD_LIBRARY";
 pub(crate) fn find() -> Result<PathBuf, Refusal> {
     let lost = |error| Refusal::new(format!("own path not known: {error}"), "mount /proc");
     let executable = std::env::current_exe().map_err(lost)?;
-    let named = std::env::var_os(VARIABLE).map(PathBuf::from);
-    find_for(&executable, named).and_then(check)
+    // An empty variable counts as unset, as elsewhere.
+    let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let origin = if named.is_some() { Origin::Variable } else { Origin::Usual };
+    find_for(&executable, named).and_then(|library| check(library, origin))
+}
+
+/// What names the library's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Variable,
+    /// It is in one of the usual places.
+    Usual,
 }
 
 /// Refuses a file that is not this library: the program would run without a budget.
-fn check(library: PathBuf) -> Result<PathBuf, Refusal> {
+fn check(library: PathBuf, origin: Origin) -> Result<PathBuf, Refusal> {
     match File::open(&library) {
         Ok(file) if elf::defines(&file, SYMBOL) => Ok(library),
         found => {
             let why = found.err().map_or("it is another file".into(), |error| error.to_string());
             let what = format!("'{}' is not Highwater's library: {why}", library.display());
-            Err(Refusal::new(what, format!("install {NAME} again, and unset {VARIABLE}")))
+            Err(match origin {
+                Origin::Variable => {
+                    Refusal::new(what, format!("install {NAME} again, and unset {VARIABLE}"))
+                }
+                Origin::Usual => Refusal::new(what, format!("install {NAME} again")),
+            })
         }
     }
 }
 
 fn find_for(executable: &Path, named: Option<PathBuf>) -> Result<PathBuf, Refusal> {
     let dir = executable.parent().unwrap_or(Path::new("/"));
+    let remedy = match &named {
+        Some(_) => format!("correct {VARIABLE}, or unset it"),
+        None => format!("install it there, or set {VARIABLE} to its path"),
+    };
     let places = match named {
         Some(path) => vec![path],
         None => vec![dir.join(NAME), dir.join("../lib/highwater").join(NAME)],
@@ -42,7 +61,7 @@ fn find_for(executable: &Path, named: Option<PathBuf>) -> Result<PathBuf, Refusa
     let path = found.ok_or_else(|| {
         let tried: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
         let what = format!("{NAME} not found (tried {})", tried.join(", "));
-        Refusal::new(what, format!("install it there, or set {VARIABLE} to its path"))
+        Refusal::new(what, remedy)
     })?;
     if path.as_os_str().as_bytes().iter().any(|byte| b": ;".contains(byte)) {
         let what = format!("LD_PRELOAD cannot name '{}': blank, ':' or ';'", path.display());
@@ -80,10 +99,23 @@ mod tests {
         assert_eq!(find_for(&executable, None), Ok(installed));
         std::fs::write(&beside, "").unwrap();
         assert_eq!(find_for(&executable, None), Ok(beside));
-        assert!(find_for(&executable, Some(root.join("none"))).is_err());
+        let none = find_for(&executable, Some(root.join("none"))).unwrap_err();
+        assert!(none.remedy().contains("or unset it"), "{none}");
         std::fs::write(root.join("with blank.so"), "").unwrap();
         let blank = find_for(&executable, Some(root.join("with blank.so"))).unwrap_err();
         assert!(blank.what().contains("LD_PRELOAD"));
+    }
+
+    #[test]
+    fn a_damaged_library_is_refused_and_the_variable_named_only_if_it_is_set() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = dir.path().join(NAME);
+        std::fs::write(&library, "\x7fELF").unwrap();
+        for (origin, is_named) in [(Origin::Usual, false), (Origin::Variable, true)] {
+            let refusal = check(library.clone(), origin).unwrap_err();
+            assert!(refusal.what().contains("is not Highwater's library"), "{refusal}");
+            assert_eq!(refusal.remedy().contains(VARIABLE), is_named, "{refusal}");
+        }
     }
 
     #[test]

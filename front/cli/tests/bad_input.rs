@@ -394,8 +394,14 @@ fn limits_of_the_shell() {
 fn missing_preload_library() {
     for library in ["/nonexistent/lib.so", "/tmp"] {
         let errors = refused(highwater().args(["run", "true"]).env("HIGHWATER_PRELOAD", library));
-        assert!(errors.contains("set HIGHWATER_PRELOAD"), "{errors}");
+        assert!(errors.contains("correct HIGHWATER_PRELOAD, or unset it"), "{errors}");
     }
+    // A copy of the program, beside which there is no library.
+    let dir = open_dir();
+    let binary = copy_of(&dir, binary(), "highwater");
+    let errors = refused(Command::new(binary).args(["run", "true"]).env("HIGHWATER_PRELOAD", ""));
+    assert!(errors.contains("(tried /"), "an empty variable counts as unset: {errors}");
+    assert!(errors.contains("install it there, or set HIGHWATER_PRELOAD"), "{errors}");
 }
 
 /// The program would run without a budget.
