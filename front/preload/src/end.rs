@@ -7,7 +7,8 @@ use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Writes one line and ends the process with status 2. In the helper it kills the program.
+/// Writes one line and ends the process with status 2: Highwater cannot serve it. In the helper it
+/// kills the program.
 pub(crate) fn end(message: &str) -> ! {
     say(message);
     if helper::is_inside() {
@@ -17,6 +18,15 @@ pub(crate) fn end(message: &str) -> ! {
         // SAFETY: ends the process.
         unsafe { libc::syscall(libc::SYS_exit_group, 2) };
     }
+}
+
+/// Writes one line and ends the process by SIGABRT, after an error of the program's own, as the C
+/// library does: a handler that the program has set runs first. Not in the helper, which runs no
+/// code of the program's.
+pub(crate) fn abort(message: &str) -> ! {
+    say(message);
+    // SAFETY: ends the process.
+    unsafe { libc::abort() }
 }
 
 /// Kills the program and this helper with it.

@@ -555,6 +555,15 @@ static uint64_t foreign(size_t pages)
     return 0;
 }
 
+static uint64_t large_twice(size_t pages)
+{
+    char *volatile at = malloc(MIB + 0 * pages + warm_up() % 2);
+    at[0] = 1;
+    free(at);
+    free(at);
+    return 0;
+}
+
 static const struct section SECTIONS[] = {
     {"family", family},
     {"threads", threads},
@@ -573,6 +582,7 @@ static const struct section ABUSES[] = {
     {"twice", twice},
     {"twice_elsewhere", twice_elsewhere},
     {"foreign", foreign},
+    {"large_twice", large_twice},
     {"leaks_and_leaves", leaks_and_leaves},
     {"killed", killed},
     {NULL, NULL},

@@ -27,7 +27,7 @@ mod pages;
 pub(crate) use classes::{aligned_class_of, class_of};
 use gate::Closed;
 
-use crate::end::end;
+use crate::end::abort;
 use crate::memory;
 use crate::process::Process;
 use crate::signals::{Blocked, touch_stack};
@@ -265,14 +265,18 @@ impl Heap {
 #[cold]
 fn refuse(error: FreeError, address: usize) -> ! {
     match error {
-        FreeError::Free => end(&format!("a block was freed twice: {address:#x}")),
+        FreeError::Free => abort(&format!("a block was freed twice: {address:#x}")),
         FreeError::Foreign => end_foreign(address),
     }
 }
 
-/// Ends a program that frees or resizes anything other than a block.
+/// Ends a program that frees or resizes anything other than a block, or a large block that was freed
+/// before: its addresses are forgotten.
 pub(crate) fn end_foreign(address: usize) -> ! {
-    end(&format!("free or realloc of a pointer that malloc did not return: {address:#x}"))
+    abort(&format!(
+        "free or realloc of a pointer that malloc did not return, or that was freed before: \
+         {address:#x}"
+    ))
 }
 
 /// Calls `act`, with the stack that `act` needs present. The program's stacks may be in paged
