@@ -20,6 +20,10 @@ use serde::Serialize;
 /// The kernel's default for vm.max_map_count, a limit that arena and program share.
 const MAPS_MIN: u64 = 65_530;
 
+/// The fewest descriptors that a process may have: the library opens 12 of them and some for each
+/// swap device, up to one for each server of a cluster; the program needs the others.
+const DESCRIPTORS_MIN: u64 = 64;
+
 /// The verdict on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -75,7 +79,8 @@ pub(crate) fn requirements(mapping: Mapping, system_calls: SystemCalls) -> Vec<I
         SystemCalls::Faults => probe::userfaultfd(),
         SystemCalls::Copies => probe::userfaultfd_of_user_mode(),
     };
-    let mut items = userfaultfd(probed, mapping);
+    let mut items = vec![descriptors(getrlimit(Resource::Nofile).current)];
+    items.extend(userfaultfd(probed, mapping));
     items.push(overcommit(&read_line("/proc/sys/vm/overcommit_memory")));
     for (name, flag, resource) in
         [("address space", "-v", Resource::As), ("data", "-d", Resource::Data)]
@@ -280,6 +285,20 @@ fn addresses(name: &'static str, flag: &str, soft: Option<u64>, hard: Option<u64
     }
 }
 
+/// The item of the limit on descriptors. With too few, the library cannot serve a process, and the
+/// program would run without a budget.
+fn descriptors(soft: Option<u64>) -> Item {
+    const NAME: &str = "descriptors";
+    match soft {
+        None => Item::ok(NAME, "no limit"),
+        Some(soft) if soft < DESCRIPTORS_MIN => {
+            let change = format!("'ulimit -n {DESCRIPTORS_MIN}', or more");
+            Item::fail(NAME, format!("ulimit -n is {soft}, too few to serve a program"), &change)
+        }
+        Some(soft) => Item::ok(NAME, format!("limit {soft}")),
+    }
+}
+
 fn maps(most: Option<u64>) -> Item {
     const NAME: &str = "mappings";
     match most {
@@ -310,6 +329,7 @@ mod tests {
         let mut items = vec![
             overcommit("2"),
             addresses("data", "-d", Some(1 << 30), Some(1 << 43)),
+            descriptors(Some(DESCRIPTORS_MIN - 1)),
             maps(Some(100)),
         ];
         items.extend(denials.map(|denied| userfaultfd_denied("userfaultfd", denied)));
@@ -361,6 +381,9 @@ mod tests {
         assert_eq!(of_data(Some(1 << 30), None), Status::Ok);
         assert_eq!(of_data(Some(2 << 40), Some(13 << 40)), Status::Fail);
         assert_eq!(of_data(Some(13 << 40), Some(13 << 40)), Status::Ok);
+        assert_eq!(descriptors(Some(10)).status, Status::Fail);
+        assert_eq!(descriptors(Some(DESCRIPTORS_MIN)).status, Status::Ok);
+        assert_eq!(descriptors(None).status, Status::Ok);
         assert_eq!(overcommit("0").status, Status::Ok);
         assert_eq!(maps(Some(65_530)).status, Status::Ok);
         assert!(huge_pages("always [madvise] never").found.starts_with("madvise"));

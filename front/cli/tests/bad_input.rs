@@ -381,12 +381,17 @@ fn limits_of_the_shell() {
     if !can_run(&idle_library(dir.path())) {
         return;
     }
-    for flag in ["-v", "-d"] {
-        let script = format!("ulimit {flag} 8000000; exec {} run true", binary().display());
+    for (limit, remedy) in [
+        ("-v 8000000", "'ulimit -v unlimited'"),
+        ("-d 8000000", "'ulimit -d unlimited'"),
+        ("-n 13", "ulimit -n is 13, too few to serve a program; 'ulimit -n 64', or more"),
+        ("-n 63", "ulimit -n is 63, too few"),
+    ] {
+        let script = format!("ulimit {limit}; exec {} run true", binary().display());
         let mut shell = Command::new("bash");
         shell.args(["-c", &script]).env("HIGHWATER_PRELOAD", idle_library(dir.path()));
         let errors = refused(&mut shell);
-        assert!(errors.contains(&format!("ulimit {flag} unlimited")), "{errors}");
+        assert!(errors.contains(remedy), "{errors}");
     }
 }
 
