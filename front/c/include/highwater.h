@@ -248,7 +248,7 @@ void highwater_options_free(struct highwater_options *options);
  *   of the available memory.
  * - "memory-max": the highest budget that highwater_set_budget may set. Default: twice "memory".
  * - "swap": adds a device: "dir:/var/tmp:4G", "zram:1G", "tier:zram:1G+dir:/var/tmp:8G". Default:
- *   an unnamed file in $TMPDIR or /var/tmp, as large as half of the free space.
+ *   an unnamed file in $TMPDIR, /var/tmp or /tmp, as large as half of the free space.
  * - "seal": "on" or "off": whether swap files are encrypted and authenticated. Default: on.
  * - "readahead": the largest number of pages that a fault of a sequential stream reads, "1" to
  *   "16". Default: 16.

@@ -149,7 +149,8 @@ pub(crate) fn check_signals(
     let name = path.display();
     let what =
         format!("'{name}' is a Go program, which takes the signals that page faults come by");
-    let remedy = "use --faults handlers, which pages what C allocates; GOMEMLIMIT limits Go";
+    let remedy = "use --faults handlers --system-calls faults, which page what C allocates; \
+                  GOMEMLIMIT limits Go";
     Err(Refusal::new(what, remedy))
 }
 

@@ -1,5 +1,5 @@
 //! Sorts 32 MiB of random numbers in 8 MiB of memory. Pages beyond the 8 MiB are written to an
-//! unnamed file in $TMPDIR or /var/tmp.
+//! unnamed file in $TMPDIR, /var/tmp or /tmp.
 
 use highwater::{Error, Memory, PagedVec};
 

@@ -47,8 +47,8 @@ impl Builder {
     }
 
     /// Adds a swap device, in the notation of `highwater run --swap`: `dir:/var/tmp:4G`, `zram:1G`,
-    /// `tier:zram:1G+dir:/var/tmp:8G`. Default: an unnamed file in $TMPDIR or /var/tmp, as large as
-    /// half of the free space.
+    /// `tier:zram:1G+dir:/var/tmp:8G`. Default: an unnamed file in $TMPDIR, /var/tmp or /tmp, as
+    /// large as half of the free space.
     pub fn swap(mut self, spec: impl ToString) -> Builder {
         self.swap.push(spec.to_string());
         self

@@ -108,7 +108,7 @@ def configure(
     memory: the budget for pages in RAM, "512MB" or a number of bytes. Default: half of the
         available memory.
     swap: devices, "dir:/var/tmp:20GB", "zram:1G", "tier:zram:1G+dir:/var/tmp:8G". Default: a file
-        in $TMPDIR or /var/tmp, as large as half of the free space.
+        in $TMPDIR, /var/tmp or /tmp, as large as half of the free space.
     memory_max: the highest budget that `budget` may set. Default: twice `memory`.
     kswapd: the number of kswapd threads, which free memory in the background, 1 to 16 or "auto".
         Default: 1.

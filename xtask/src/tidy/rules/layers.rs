@@ -21,7 +21,7 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// What every module may use; they use only each other.
-const SHARED: &[&str] = &["stats", "limits", "error", "config", "lock_class", "phase"];
+const SHARED: &[&str] = &["stats", "error", "config", "lock_class", "phase"];
 
 /// What may use every module: the front door, the view for tests, the check of everything.
 const WHOLE: &[&str] = &["lib", "inspect", "manager", "verify"];
