@@ -81,8 +81,8 @@ enum Command {
     Manual(manual::Manual),
 }
 
-/// The options for sizes and numbers take any word as their value: '-5M' is no option, and is refused
-/// as a value.
+/// The options for sizes and numbers take any word as their value: '-5M' is not an option, and is
+/// refused as a value.
 fn negative_too(option: Arg) -> Arg {
     const NUMBERS: [&str; 6] =
         ["memory", "paged", "memory-per-process", "memory-max", "kswapd", "remote-patience"];

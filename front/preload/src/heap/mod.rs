@@ -270,8 +270,8 @@ fn refuse(error: FreeError, address: usize) -> ! {
     }
 }
 
-/// Ends a program that frees or resizes anything other than a block, or a large block that was freed
-/// before: its addresses are forgotten.
+/// Ends a program that frees or resizes anything other than a block, or a large block that was
+/// freed before: its addresses are forgotten.
 pub(crate) fn end_foreign(address: usize) -> ! {
     abort(&format!(
         "free or realloc of a pointer that malloc did not return, or that was freed before: \
