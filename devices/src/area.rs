@@ -76,7 +76,8 @@ impl Area {
         Ok(())
     }
 
-    /// Opens the device. The options for a server come from this process's environment.
+    /// Opens the device. The options for a server come from this process's environment
+    /// ([`RemoteOptions::from_env`]).
     ///
     /// # Errors
     /// As [`open`](crate::open).

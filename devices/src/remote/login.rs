@@ -1,6 +1,7 @@
 //! User, password, patience and files for TLS. Credentials come from the environment, because `ps`
 //! shows command lines.
 
+use crate::environment::secure_var;
 use crate::error::Reason;
 use crate::remote::tls::{AUTHORITIES, CERTIFICATE, KEY, TlsFiles};
 use std::ffi::OsString;
@@ -103,12 +104,13 @@ impl RemoteOptions {
         })
     }
 
-    /// Reads the options from this process's environment.
+    /// Reads the options from this process's environment. A process that has raised its privileges
+    /// gets the default ones.
     ///
     /// # Errors
     /// As [`RemoteOptions::from_vars`].
     pub fn from_env() -> Result<RemoteOptions, String> {
-        RemoteOptions::from_vars(|name| std::env::var_os(name))
+        RemoteOptions::from_vars(secure_var)
     }
 
     /// The environment variables for these options.

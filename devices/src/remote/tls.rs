@@ -8,6 +8,7 @@
 //! taken. Records are encrypted and decrypted in memory of the library's own heap, one after the
 //! other.
 
+use crate::environment::is_privileged;
 use crate::error::{Reason, TlsFault};
 use crate::remote::socket::Socket;
 use crate::remote::verdict::Problem;
@@ -24,6 +25,10 @@ use std::sync::Arc;
 pub(super) const AUTHORITIES: &str = "HIGHWATER_TLS_CA";
 pub(super) const CERTIFICATE: &str = "HIGHWATER_TLS_CERT";
 pub(super) const KEY: &str = "HIGHWATER_TLS_KEY";
+/// What messages call the authorities that the system trusts.
+const SYSTEM: &str = "the system's list of authorities";
+/// Variables that name another list, for OpenSSL and for rustls-native-certs.
+const LISTS: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// Files for TLS, in PEM; read each time a device is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,9 +79,7 @@ const MISSING: Option<i32> = Some(libc::ENOENT);
 fn authorities(file: Option<&Path>) -> Result<RootCertStore, Reason> {
     let (name, found) = match file {
         Some(file) => (AUTHORITIES, certificates(AUTHORITIES, file)?),
-        None => {
-            ("the system's list of authorities", rustls_native_certs::load_native_certs().certs)
-        }
+        None => (SYSTEM, system_authorities()?),
     };
     let mut trusted = RootCertStore::empty();
     trusted.add_parsable_certificates(found);
@@ -84,6 +87,17 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, Reason> {
         return Err(Reason::TlsFile { file: name, errno: None });
     }
     Ok(trusted)
+}
+
+/// The authorities that the system trusts. Variables may name a list to use instead of the
+/// system's, and the reader of the list heeds them in any process; one that has raised its
+/// privileges does without the list.
+fn system_authorities() -> Result<Vec<CertificateDer<'static>>, Reason> {
+    let is_named = || LISTS.iter().any(|name| std::env::var_os(name).is_some());
+    if is_privileged() && is_named() {
+        return Err(Reason::TlsFile { file: SYSTEM, errno: Some(libc::EPERM) });
+    }
+    Ok(rustls_native_certs::load_native_certs().certs)
 }
 
 /// The certificates of a file, of which there must be one.

@@ -35,8 +35,7 @@ static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
 /// # Safety
 /// `entries` is an environment: strings, ended by a null pointer.
 pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
-    // SAFETY: looks a number up.
-    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+    if highwater_devices::is_privileged() {
         return;
     }
     let mut ours = Vec::new();

@@ -1,6 +1,6 @@
 //! The default swap device: a file in a directory on a disk.
 
-use highwater_devices::Spec;
+use highwater_devices::{Spec, secure_var};
 use highwater_units::Bytes;
 use rustix::fs::{Access, StatFs, access, statfs};
 use std::path::{Path, PathBuf};
@@ -17,16 +17,9 @@ const RAMFS_MAGIC: u64 = 0x8584_58f6;
 /// half the free space there, at most 64 GiB. A process that has raised its privileges does not
 /// heed TMPDIR, which is that of a user with fewer.
 pub fn default_swap() -> Result<Spec, String> {
-    let given = (!is_privileged()).then(|| std::env::var_os("TMPDIR")).flatten();
-    let temporary = given.filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let temporary = secure_var("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let fixed = ["/var/tmp", "/tmp"].map(PathBuf::from);
     first_usable(temporary.into_iter().chain(fixed))
-}
-
-/// Whether the process has raised its privileges, as for secure_getenv(3).
-fn is_privileged() -> bool {
-    // SAFETY: looks a number up.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 fn first_usable(dirs: impl Iterator<Item = PathBuf>) -> Result<Spec, String> {
