@@ -7,12 +7,14 @@ use crate::remote::server::Server;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{
-    Timeout, set_socket_keepalive, set_socket_timeout, set_tcp_nodelay, set_tcp_user_timeout,
+    Timeout, set_socket_keepalive, set_socket_timeout, set_tcp_nodelay, set_tcp_quickack,
+    set_tcp_user_timeout,
 };
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
 };
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -20,14 +22,28 @@ use std::time::{Duration, Instant};
 /// connection.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
+/// When the system acknowledges what a TCP socket has received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Acks {
+    /// With the next bytes that are sent, or after 40 ms.
+    Delayed,
+    /// Before the socket waits for the rest of an answer: a server without TCP_NODELAY (qemu-nbd
+    /// before 8.1) holds the rest back until the first part is acknowledged.
+    Prompt,
+}
+
 /// A connected socket. Errors are error numbers of the system.
 pub(super) struct Socket {
     fd: OwnedFd,
     deadline: Duration,
+    acks: Acks,
+    /// Whether bytes were received since bytes were last sent.
+    received: Cell<bool>,
 }
 
 impl Socket {
-    pub(super) fn connect(server: &Server, deadline: Duration) -> Result<Socket, i32> {
+    /// Connects to a server. `acks` has no effect on Unix sockets.
+    pub(super) fn connect(server: &Server, deadline: Duration, acks: Acks) -> Result<Socket, i32> {
         let made = match server {
             Server::Tcp { host, port } | Server::Tls { host, port, .. } => {
                 let host: IpAddr = host.parse().map_err(|_| libc::EADDRNOTAVAIL)?;
@@ -35,25 +51,24 @@ impl Socket {
                     IpAddr::V4(_) => AddressFamily::INET,
                     IpAddr::V6(_) => AddressFamily::INET6,
                 };
-                Socket::made(family, deadline).and_then(|socket| {
+                Socket::made(family, deadline, acks).and_then(|socket| {
                     set_tcp_nodelay(&socket.fd, true)?;
                     set_socket_keepalive(&socket.fd, true)?;
                     connect(&socket.fd, &SocketAddr::new(host, *port)).map(|()| socket)
                 })
             }
-            Server::Unix { path } => {
-                Socket::made(AddressFamily::UNIX, deadline).and_then(|socket| {
+            Server::Unix { path } => Socket::made(AddressFamily::UNIX, deadline, Acks::Delayed)
+                .and_then(|socket| {
                     connect(&socket.fd, &SocketAddrUnix::new(path.as_path())?).map(|()| socket)
-                })
-            }
+                }),
         };
         made.map_err(errno)
     }
 
-    fn made(family: AddressFamily, deadline: Duration) -> Result<Socket, Errno> {
+    fn made(family: AddressFamily, deadline: Duration, acks: Acks) -> Result<Socket, Errno> {
         let made = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         set_timeouts(&made, deadline)?;
-        Ok(Socket { fd: made, deadline })
+        Ok(Socket { fd: made, deadline, acks, received: Cell::new(false) })
     }
 
     /// Sets how long an answer may take.
@@ -68,6 +83,7 @@ impl Socket {
     /// Sends all bytes.
     pub(super) fn send(&self, mut bytes: &[u8]) -> Result<(), i32> {
         let began = Instant::now();
+        self.received.set(false);
         while !bytes.is_empty() {
             match send(&self.fd, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = &bytes[sent..],
@@ -82,6 +98,11 @@ impl Socket {
     /// Receives some bytes, at least one.
     pub(super) fn receive(&self, room: &mut [u8]) -> Result<usize, i32> {
         let began = Instant::now();
+        // What was sent last has acknowledged all that had come before it. The system leaves this
+        // mode by itself, so one call at the start would not do.
+        if self.received.replace(true) && self.acks == Acks::Prompt {
+            let _ = set_tcp_quickack(&self.fd, true);
+        }
         loop {
             match recv(&self.fd, &mut *room, RecvFlags::empty()) {
                 Ok((_, 0)) => return Err(libc::ECONNRESET),
@@ -123,5 +144,45 @@ fn errno(error: Errno) -> i32 {
     match error {
         Errno::AGAIN | Errno::INPROGRESS => libc::ETIMEDOUT,
         error => error.raw_os_error(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::sockopt::tcp_quickack;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    /// A socket, and the server's end of its connection.
+    fn pair(acks: Acks) -> (Socket, std::net::TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let server = Server::Tcp { host: at.ip().to_string(), port: at.port() };
+        let socket = Socket::connect(&server, DEADLINE, acks).unwrap();
+        (socket, listener.accept().unwrap().0)
+    }
+
+    /// Exchanges a byte for a byte until the system delays acknowledgements, as it does after some
+    /// exchanges in quick succession.
+    fn exchange_until_delayed(socket: &Socket, server: &mut std::net::TcpStream) {
+        while tcp_quickack(&socket.fd).unwrap() {
+            socket.send(&[1]).unwrap();
+            server.read_exact(&mut [0]).unwrap();
+            server.write_all(&[2]).unwrap();
+            assert_eq!(socket.receive(&mut [0]), Ok(1));
+        }
+    }
+
+    #[test]
+    fn the_first_part_of_an_answer_is_acknowledged_before_the_rest_is_awaited() {
+        let (socket, mut server) = pair(Acks::Prompt);
+        exchange_until_delayed(&socket, &mut server);
+        socket.send(&[1]).unwrap();
+        server.write_all(&[2, 3]).unwrap();
+        assert_eq!(socket.receive(&mut [0]), Ok(1));
+        assert!(!tcp_quickack(&socket.fd).unwrap(), "a request may follow, which acknowledges");
+        assert_eq!(socket.receive(&mut [0]), Ok(1));
+        assert!(tcp_quickack(&socket.fd).unwrap());
     }
 }

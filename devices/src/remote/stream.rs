@@ -1,7 +1,7 @@
 //! A socket, with or without TLS, with memory for requests that are sent together, and for answers.
 
 use crate::remote::endpoint::Endpoint;
-use crate::remote::socket::Socket;
+use crate::remote::socket::{Acks, Socket};
 use crate::remote::tls::{Session, Tls};
 use crate::remote::verdict::Problem;
 use crate::sys::Mapping;
@@ -31,9 +31,13 @@ pub(super) struct Stream {
 
 impl Stream {
     /// Connects; TLS begins with [`Stream::secure`].
-    pub(super) fn connect(endpoint: &Endpoint, deadline: Duration) -> Result<Stream, Problem> {
+    pub(super) fn connect(
+        endpoint: &Endpoint,
+        deadline: Duration,
+        acks: Acks,
+    ) -> Result<Stream, Problem> {
         let memory = Mapping::new(BYTES).map_err(Problem::Lost)?;
-        let socket = Socket::connect(&endpoint.server, deadline).map_err(Problem::Lost)?;
+        let socket = Socket::connect(&endpoint.server, deadline, acks).map_err(Problem::Lost)?;
         Ok(Stream { socket, session: None, memory, out: 0, input: (0, 0) })
     }
 

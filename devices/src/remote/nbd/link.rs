@@ -9,7 +9,7 @@ use crate::remote::nbd::wire::{
     self, Command, GoRefusal, Greeting, Malformed, OPTION_GO, OPTION_START_TLS, OptionReply, Reply,
     Terms,
 };
-use crate::remote::socket::DEADLINE;
+use crate::remote::socket::{Acks, DEADLINE};
 use crate::remote::store::Connection;
 use crate::remote::stream::Stream;
 use crate::remote::tls::Tls;
@@ -61,7 +61,7 @@ impl Link {
         size: Bytes,
         deadline: Duration,
     ) -> Result<Link, Failure> {
-        let mut stream = Stream::connect(endpoint, deadline.min(DEADLINE))?;
+        let mut stream = Stream::connect(endpoint, deadline.min(DEADLINE), Acks::Prompt)?;
         greet(&mut stream)?;
         endpoint.tls.as_ref().map_or(Ok(()), |tls| start_tls(&mut stream, tls))?;
         let terms = go(&mut stream, export)?;

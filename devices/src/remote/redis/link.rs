@@ -4,6 +4,7 @@ use crate::remote::endpoint::Endpoint;
 use crate::remote::login::{Login, Secret};
 use crate::remote::redis::resp::{Redirection, Requests, Token, redirection, refusal, token};
 use crate::remote::server::hash;
+use crate::remote::socket::Acks;
 use crate::remote::stream::{OUT_BYTES, Stream};
 use crate::remote::verdict::{Problem, Refusal};
 use std::time::Duration;
@@ -44,7 +45,8 @@ impl Link {
         deadline: Duration,
     ) -> Result<Link, Problem> {
         let identity = Identity { run: 0, id: 0 };
-        let mut link = Link { stream: Stream::connect(endpoint, deadline)?, identity };
+        let stream = Stream::connect(endpoint, deadline, Acks::Delayed)?;
+        let mut link = Link { stream, identity };
         endpoint.tls.as_ref().map_or(Ok(()), |tls| link.stream.secure(tls))?;
         link.log_in(login)?;
         link.expect_done(&[b"PING"])?;
