@@ -100,7 +100,7 @@ pub enum Reason {
     BadVariable,
     /// The file with the password cannot be read.
     PasswordFile {
-        /// The operating system's error number; `None`: it is not UTF-8.
+        /// The operating system's error number; `None`: it does not hold what it should.
         errno: Option<i32>,
     },
     /// Anything else.
@@ -229,13 +229,7 @@ impl fmt::Display for Reason {
             Reason::ReadOnlyExport => f.write_str("the export is read-only"),
             Reason::WantsTls => f.write_str("the server wants TLS"),
             Reason::Tls(fault) => fault.fmt(f),
-            Reason::TlsFile { file, errno: Some(errno) } => {
-                let error = io::Error::from_raw_os_error(*errno);
-                write!(f, "{file} cannot be read: {error}")
-            }
-            Reason::TlsFile { file, errno: None } => {
-                write!(f, "{file} does not hold what it should, in PEM")
-            }
+            Reason::TlsFile { file, errno } => unusable(f, file, *errno, "in PEM"),
             Reason::BlockSize => f.write_str(
                 "a page of 4 KiB is no whole number of the export's blocks, or too long",
             ),
@@ -255,13 +249,25 @@ impl fmt::Display for Reason {
                  HIGHWATER_REDIS_PASSWORD no UTF-8",
             ),
             Reason::PasswordFile { errno } => {
-                let error = io::Error::from_raw_os_error(errno.unwrap_or(libc::EILSEQ));
-                write!(f, "HIGHWATER_REDIS_PASSWORD_FILE cannot be read: {error}")
+                unusable(f, "HIGHWATER_REDIS_PASSWORD_FILE", *errno, "at most 64 KiB of UTF-8")
             }
             Reason::Failed { step, errno } => {
                 write!(f, "cannot {step}: {}", io::Error::from_raw_os_error(*errno))
             }
         }
+    }
+}
+
+/// Writes why a file is of no use: an error of the system, or it does not hold `expected`.
+fn unusable(
+    f: &mut fmt::Formatter<'_>,
+    file: &str,
+    errno: Option<i32>,
+    expected: &str,
+) -> fmt::Result {
+    match errno.map(io::Error::from_raw_os_error) {
+        Some(error) => write!(f, "{file} cannot be read: {error}"),
+        None => write!(f, "{file} does not hold what it should, {expected}"),
     }
 }
 

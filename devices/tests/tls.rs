@@ -253,12 +253,16 @@ fn files_that_are_of_no_use_are_named() {
     let file = |file, errno| Some(Reason::TlsFile { file, errno });
     let missing = TlsFiles { authorities: Some("/nonexistent".into()), ..TlsFiles::default() };
     assert_eq!(refused(missing), file("HIGHWATER_TLS_CA", Some(libc::ENOENT)));
-    let empty = TlsFiles { authorities: Some("/dev/null".into()), ..TlsFiles::default() };
-    assert_eq!(refused(empty), file("HIGHWATER_TLS_CA", None));
+    for unfit in ["/dev/null", "/dev/zero"] {
+        let unfit = TlsFiles { authorities: Some(unfit.into()), ..TlsFiles::default() };
+        assert_eq!(refused(unfit), file("HIGHWATER_TLS_CA", None));
+    }
     let alone = TlsFiles { key: None, ..files.client() };
     assert_eq!(refused(alone), file("HIGHWATER_TLS_KEY", Some(libc::ENOENT)));
-    let other = TlsFiles { key: Some(files.path(KEY)), ..files.client() };
-    assert_eq!(refused(other), file("HIGHWATER_TLS_KEY", None));
+    for key in [files.path(KEY), "/dev/zero".into()] {
+        let other = TlsFiles { key: Some(key), ..files.client() };
+        assert_eq!(refused(other), file("HIGHWATER_TLS_KEY", None));
+    }
 }
 
 /// A stopped server is not waited for longer than for an answer.

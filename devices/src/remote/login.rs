@@ -3,6 +3,7 @@
 
 use crate::environment::secure_var;
 use crate::error::Reason;
+use crate::remote::short_file;
 use crate::remote::tls::{AUTHORITIES, CERTIFICATE, KEY, TlsFiles};
 use std::ffi::OsString;
 use std::fmt;
@@ -18,6 +19,9 @@ const PATIENCE: &str = "HIGHWATER_REMOTE_PATIENCE";
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(30);
 /// The longest patience, in seconds: a day.
 const PATIENCE_MAX: u64 = 86_400;
+
+/// The longest file with a password, in bytes.
+const PASSWORD_BYTES_MAX: usize = 64 << 10;
 
 /// How servers are reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,8 +137,10 @@ impl RemoteOptions {
     /// The user, and the password of the variable or the file.
     pub(crate) fn login(&self) -> Result<Login, Reason> {
         let read = |path: &PathBuf| {
-            let text = std::fs::read_to_string(path);
-            let text = text.map_err(|e| Reason::PasswordFile { errno: e.raw_os_error() })?;
+            let bytes = short_file::read(path, PASSWORD_BYTES_MAX);
+            let bytes = bytes.map_err(|e| Reason::PasswordFile { errno: e.raw_os_error() })?;
+            let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+            let text = text.ok_or(Reason::PasswordFile { errno: None })?;
             Ok(Secret(text.trim_end_matches(['\n', '\r']).to_owned()))
         };
         let from_file = self.password_file.as_ref().map(read).transpose()?;
@@ -210,5 +216,10 @@ mod tests {
             password(&[(PASSWORD_FILE, "/nonexistent")]),
             Err(Reason::PasswordFile { errno: Some(libc::ENOENT) })
         );
+        std::fs::write(file.path(), [0xff]).unwrap();
+        for unfit in [path, "/dev/zero"] {
+            let found = password(&[(PASSWORD_FILE, unfit)]);
+            assert_eq!(found, Err(Reason::PasswordFile { errno: None }), "{unfit}");
+        }
     }
 }

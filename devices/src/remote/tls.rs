@@ -10,10 +10,11 @@
 
 use crate::environment::is_privileged;
 use crate::error::{Reason, TlsFault};
+use crate::remote::short_file;
 use crate::remote::socket::Socket;
 use crate::remote::verdict::Problem;
 use rustls::client::Resumption;
-use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore,
@@ -29,6 +30,9 @@ pub(super) const KEY: &str = "HIGHWATER_TLS_KEY";
 const SYSTEM: &str = "the system's list of authorities";
 /// Variables that name another list, for OpenSSL and for rustls-native-certs.
 const LISTS: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// The longest file, in bytes. A list of all authorities has some 200 KiB.
+const FILE_BYTES_MAX: usize = 1 << 20;
 
 /// Files for TLS, in PEM; read each time a device is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,9 +63,10 @@ impl Tls {
             (None, None) => builder.with_no_client_auth(),
             (Some(certificate), Some(key)) => {
                 let chain = certificates(CERTIFICATE, certificate)?;
-                let key = PrivateKeyDer::from_pem_file(key).map_err(|e| unreadable(KEY, &e))?;
-                let unfit = |_| Reason::TlsFile { file: KEY, errno: None };
-                builder.with_client_auth_cert(chain, key).map_err(unfit)?
+                let unfit = Reason::TlsFile { file: KEY, errno: None };
+                let key = contents(KEY, key)?;
+                let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| unfit)?;
+                builder.with_client_auth_cert(chain, key).map_err(|_| unfit)?
             }
             (Some(_), None) => return Err(Reason::TlsFile { file: KEY, errno: MISSING }),
             (None, Some(_)) => return Err(Reason::TlsFile { file: CERTIFICATE, errno: MISSING }),
@@ -102,20 +107,17 @@ fn system_authorities() -> Result<Vec<CertificateDer<'static>>, Reason> {
 
 /// The certificates of a file, of which there must be one.
 fn certificates(name: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, Reason> {
-    let found =
-        CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match found {
-        Ok(found) if found.is_empty() => Err(Reason::TlsFile { file: name, errno: None }),
-        found => found.map_err(|error| unreadable(name, &error)),
-    }
+    let bytes = contents(name, file)?;
+    let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    let found = found.ok().filter(|found| !found.is_empty());
+    found.ok_or(Reason::TlsFile { file: name, errno: None })
 }
 
-fn unreadable(file: &'static str, error: &PemError) -> Reason {
-    let errno = match error {
-        PemError::Io(error) => error.raw_os_error(),
-        _ => None,
-    };
-    Reason::TlsFile { file, errno }
+/// What the file of a variable holds.
+fn contents(name: &'static str, file: &Path) -> Result<Vec<u8>, Reason> {
+    let bytes = short_file::read(file, FILE_BYTES_MAX);
+    let bytes = bytes.map_err(|e| Reason::TlsFile { file: name, errno: e.raw_os_error() })?;
+    bytes.ok_or(Reason::TlsFile { file: name, errno: None })
 }
 
 /// The most bytes that are encrypted before they are sent: one record. More would only take memory.
