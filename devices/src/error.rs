@@ -86,7 +86,7 @@ pub enum Reason {
     HoldsData,
     /// Another session swaps to the export.
     InUse,
-    /// The server rejects the user and password.
+    /// The server rejects the user and password, or that there is none.
     Denied,
     /// The server drops keys when it is full.
     Evicts,
@@ -235,7 +235,9 @@ impl fmt::Display for Reason {
             ),
             Reason::HoldsData => f.write_str("the export holds data, and is never overwritten"),
             Reason::InUse => f.write_str("another session swaps to this export"),
-            Reason::Denied => f.write_str("the server accepts no such user and password"),
+            Reason::Denied => {
+                f.write_str("the server wants a password, or accepts no such user and password")
+            }
             Reason::Evicts => {
                 f.write_str("the server drops keys when it is full (its maxmemory-policy)")
             }

@@ -409,7 +409,7 @@ fn parse_nbd_unix(text: &str) -> Result<Spec, String> {
 
 fn nbd(server: Server, export: &str, size: Bytes) -> Result<Spec, String> {
     if size < NBD_SIZE_MIN {
-        return Err(format!("size {} is under {NBD_SIZE_MIN}", Exact(size)));
+        return Err(format!("size {} is under {}", Exact(size), Exact(NBD_SIZE_MIN)));
     }
     if export.len() > EXPORT_MAX || export.contains([SEPARATOR, '\0']) {
         let most = "bytes, or has ';' or a zero byte";

@@ -180,9 +180,9 @@ fn errors_are_one_line_and_say_what_is_wrong() {
         ),
         ("redis:", "size missing (HOST:PORT:SIZE)"),
         ("redis:host:1G", "port missing (HOST:PORT:SIZE)"),
-        ("redis:host:port:1G", "port \"port\" is not a number to 65535"),
-        ("redis:host:65536:1G", "port \"65536\" is not a number to 65535"),
-        ("redis:host:0:1G", "port 0 is none"),
+        ("redis:host:port:1G", "port \"port\" is not a number from 1 to 65535"),
+        ("redis:host:65536:1G", "port \"65536\" is not a number from 1 to 65535"),
+        ("redis:host:0:1G", "port \"0\" is not a number from 1 to 65535"),
         ("redis::6379:1G", "host missing (HOST:PORT:SIZE)"),
         ("redis:::1:6379:1G", "an IPv6 address is in brackets: [::1]"),
         ("redis:a/b:6379:1G", "bad host \"a/b\""),
@@ -238,7 +238,7 @@ fn exports_that_cannot_be_named_are_refused() {
         ("nbd:host/export:1G", "port missing"),
         ("nbd:host:10809/export", "port missing (HOST:PORT:SIZE)"),
         ("nbd:host:10809:export", "bad size \"export\""),
-        ("nbd:host:10809:2M", "size 2M is under"),
+        ("nbd:host:10809:2M", "size 2M is under 2304K"),
         ("nbd+unix:/run/x.sock", "size missing (PATH:SIZE)"),
         ("nbd+unix::/export:1G", "path missing (PATH[:/EXPORT]:SIZE)"),
         ("nbd:host:10809/a;b:1G", "has ';'"),
@@ -255,6 +255,8 @@ fn redis_servers_are_a_list() {
     assert_eq!(Spec::parse("redis:a.lan:1,[::1]:2:2M"), Ok(spec));
     for (text, part) in [
         ("redis:host:6379,:1G", "port missing (HOST:PORT:SIZE)"),
+        ("redis:[::1:6379:1G", "']' is missing after ::1"),
+        ("redis:::1]:6379:1G", "'[' is missing before ::1"),
         ("redis:host:6379,host:6379:1G", "server host:6379 is named twice"),
         ("nbd:host,other:10809:1G", "bad host \"host,other\""),
     ] {

@@ -44,17 +44,17 @@ impl Server {
         let (host, port) = text.rsplit_once(':').ok_or("port missing (HOST:PORT:SIZE)")?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let host = bare.unwrap_or(host);
-        let port = port.parse().map_err(|_| format!("port {port:?} is not a number to 65535"))?;
-        match (host, port) {
-            ("", _) => Err("host missing (HOST:PORT:SIZE)".to_owned()),
-            (_, 0) => Err("port 0 is none".to_owned()),
-            (host, _) if host.contains(':') && bare.is_none() => {
+        let bad = || format!("port {port:?} is not a number from 1 to {}", u16::MAX);
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(bad)?;
+        match (host.strip_prefix('['), host.strip_suffix(']')) {
+            _ if host.is_empty() => Err("host missing (HOST:PORT:SIZE)".to_owned()),
+            (Some(rest), None) => Err(format!("']' is missing after {rest}")),
+            (None, Some(rest)) => Err(format!("'[' is missing before {rest}")),
+            _ if host.contains(':') && bare.is_none() => {
                 Err(format!("an IPv6 address is in brackets: [{host}]"))
             }
-            (host, _) if host.contains([',', ';', '/', '[', ']']) => {
-                Err(format!("bad host {host:?}"))
-            }
-            (host, port) => Ok(Server::Tcp { host: host.to_owned(), port }),
+            _ if host.contains([',', ';', '/', '[', ']']) => Err(format!("bad host {host:?}")),
+            _ => Ok(Server::Tcp { host: host.to_owned(), port }),
         }
     }
 
