@@ -84,7 +84,7 @@ pub enum Reason {
     BlockSize,
     /// The export holds data other than swap.
     HoldsData,
-    /// Another session swaps to the export.
+    /// Another session swaps to the export, or another device of the run.
     InUse,
     /// The server rejects the user and password, or that there is none.
     Denied,
@@ -234,7 +234,9 @@ impl fmt::Display for Reason {
                 "a page of 4 KiB is no whole number of the export's blocks, or too long",
             ),
             Reason::HoldsData => f.write_str("the export holds data, and is never overwritten"),
-            Reason::InUse => f.write_str("another session swaps to this export"),
+            Reason::InUse => {
+                f.write_str("another session, or another device of this run, swaps to this export")
+            }
             Reason::Denied => {
                 f.write_str("the server wants a password, or accepts no such user and password")
             }

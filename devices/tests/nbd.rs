@@ -236,6 +236,42 @@ fn devices_of_a_run_share_an_export_and_leave_nothing() {
     assert_eq!(server.bytes_left(), 0);
 }
 
+/// nbdkit serves its export under every name.
+#[test]
+fn devices_of_a_process_have_exports_of_their_own() {
+    let Some(server) = Server::start(MEMORY) else { return };
+    let [a, b] = ["a", "b"].map(|export| server.spec_of(export, SIZE));
+    let pair = Spec::Replicate { first: Box::new(a.clone()), second: Box::new(b.clone()) };
+    assert_eq!(server.try_open(&pair), Err(Reason::InUse));
+    let first = open_with(&a, &OpenOptions::default()).unwrap();
+    for spec in [&a, &b] {
+        assert_eq!(server.try_open(spec), Err(Reason::InUse));
+    }
+    drop(first);
+    assert_eq!(server.try_open(&b), Ok(()), "no device uses it any more");
+}
+
+#[test]
+fn devices_of_a_run_have_exports_of_their_own() {
+    let Some(mut server) = Server::start(MEMORY) else { return };
+    let run = server.path("locks");
+    File::create(&run).unwrap();
+    let remote = RemoteOptions { run: Some(run), ..RemoteOptions::default() };
+    let options = OpenOptions { remote, ..OpenOptions::default() };
+    let open = |spec: &Spec| open_with(spec, &options).map_err(|error| error.reason);
+    let [a, b] = ["a", "b"].map(|export| server.spec_of(export, SIZE));
+    let pair = Spec::Replicate { first: Box::new(b.clone()), second: Box::new(a.clone()) };
+    let first = open(&a).unwrap();
+    assert_eq!(open(&b).err(), Some(Reason::InUse));
+    let second = open(&a).expect("another process of the run");
+    drop(first);
+    assert_eq!(open(&b).err(), Some(Reason::InUse));
+    server.restart(MEMORY);
+    drop(second);
+    assert_eq!(open(&pair).err(), Some(Reason::InUse));
+    assert_eq!(open(&b).err(), None, "no device uses it any more");
+}
+
 #[test]
 fn a_forked_child_reads_on_after_its_parent_has_ended() {
     let Some(server) = Server::of_file(&[]) else { return };

@@ -67,18 +67,20 @@ fn library() -> Item {
 /// The devices given, or the default one. An invalid specification is wrong usage.
 fn swap_items(given: &[String]) -> Result<Vec<Item>, Refusal> {
     match swap::devices(given, None) {
-        Ok(areas) => Ok(areas.iter().map(swap_item).collect()),
+        Ok(areas) => Ok(swap_items_of(&areas)),
         Err(refusal) if given.is_empty() => Ok(vec![Item::refused("swap", &refusal)]),
         Err(refusal) => Err(refusal),
     }
 }
 
-fn swap_item(area: &Area) -> Item {
-    const NAME: &str = "swap";
-    if let Err(refusal) = swap::try_open(area, Seal::default()) {
-        return Item::refused(NAME, &refusal);
-    }
-    spec_item(&area.spec)
+/// An item for each device. Each is open until the last one is, as in a run.
+fn swap_items_of(areas: &[Area]) -> Vec<Item> {
+    let opened: Vec<_> = areas.iter().map(|area| swap::open(area, Seal::default())).collect();
+    let items = areas.iter().zip(&opened).map(|(area, opened)| match opened {
+        Ok(_) => spec_item(&area.spec),
+        Err(refusal) => Item::refused("swap", refusal),
+    });
+    items.collect()
 }
 
 /// The item of a device that can be opened.

@@ -293,7 +293,7 @@ impl Run {
         let requirements = machine::requirements(self.mapping, system_calls);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
         let swap = swap::devices(&self.swap, memory.compressed_most())?;
-        swap.iter().try_for_each(|area| swap::try_open(area, self.seal))?;
+        swap::try_open(&swap, self.seal)?;
         self.refuse_taken_name(None)?;
         let metrics = self.metrics.map(Port::open).transpose()?;
         let report = report.map(ReportFile::open).transpose()?;

@@ -3,7 +3,7 @@
 
 use crate::Refusal;
 use highwater_devices::{
-    Algorithm, Area, Injection, Reason, RemoteOptions, Seal, Server, Spec, TlsFault,
+    Algorithm, Area, Device, Injection, Reason, RemoteOptions, Seal, Server, Spec, TlsFault,
 };
 use highwater_session::{SWAP_LEVELS_MAX, check_carried, default_swap, is_in_memory};
 use highwater_units::Bytes;
@@ -164,10 +164,17 @@ pub(crate) fn remote() -> Result<RemoteOptions, Refusal> {
     Ok(options.with_paths(full))
 }
 
-/// Opens a device as the program will, and closes it.
-pub(crate) fn try_open(area: &Area, seal: Seal) -> Result<(), Refusal> {
+/// Opens a device as the program will.
+pub(crate) fn open(area: &Area, seal: Seal) -> Result<Box<dyn Device>, Refusal> {
     let opened = area.open_wrapped(seal, &remote()?, &|device| device);
-    opened.map(drop).map_err(|e| Refusal::new(e.to_string(), remedy(&e.reason)))
+    opened.map_err(|e| Refusal::new(e.to_string(), remedy(&e.reason)))
+}
+
+/// Opens all devices as the program will, and closes them. Each is open until the last one is: two
+/// may use one export of a server.
+pub(crate) fn try_open(areas: &[Area], seal: Seal) -> Result<(), Refusal> {
+    let opened: Result<Vec<_>, _> = areas.iter().map(|area| open(area, seal)).collect();
+    opened.map(drop)
 }
 
 fn remedy(reason: &Reason) -> &'static str {
@@ -197,9 +204,10 @@ fn remedy(reason: &Reason) -> &'static str {
         Reason::TlsFile { .. } => "correct HIGHWATER_TLS_CA, HIGHWATER_TLS_CERT, HIGHWATER_TLS_KEY",
         Reason::BlockSize => "serve the export with blocks of 4 KiB or less",
         Reason::HoldsData => "name an empty export, or overwrite its first 128 KiB with zeros",
-        Reason::InUse => "name another export: each session needs its own",
+        Reason::InUse => "name another export: each device of each session needs its own",
         Reason::Denied => {
-            "correct HIGHWATER_REDIS_USER and HIGHWATER_REDIS_PASSWORD, or the password's file"
+            "set or correct HIGHWATER_REDIS_PASSWORD or HIGHWATER_REDIS_PASSWORD_FILE, and \
+             HIGHWATER_REDIS_USER"
         }
         Reason::Evicts => "set its maxmemory-policy to noeviction",
         Reason::ServerFull => "raise its limit (maxmemory), or free some of it",
@@ -326,14 +334,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_opened_says_what_to_do() {
-        let missing = Area::parse("dir:/nonexistent:1M").unwrap();
-        assert!(
-            try_open(&missing, Seal::On).unwrap_err().remedy().contains("create the directory")
-        );
-        let tier = Area::parse("tier:zram:1M+dir:/nonexistent:1M").unwrap();
-        assert!(try_open(&tier, Seal::On).unwrap_err().remedy().contains("create the directory"));
-        for memory in ["ram:1M", "zram:1M", "zram:1M:zstd"] {
-            assert_eq!(try_open(&Area::parse(memory).unwrap(), Seal::On), Ok(()));
+        for text in ["dir:/nonexistent:1M", "tier:zram:1M+dir:/nonexistent:1M"] {
+            let refusal = try_open(&[Area::parse(text).unwrap()], Seal::On).unwrap_err();
+            assert!(refusal.remedy().contains("create the directory"), "{refusal}");
         }
+        let memory = ["ram:1M", "zram:1M", "zram:1M:zstd"].map(|text| Area::parse(text).unwrap());
+        assert_eq!(try_open(&memory, Seal::On), Ok(()));
     }
 }

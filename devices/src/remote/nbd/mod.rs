@@ -33,7 +33,7 @@ use crate::uring::members as set_members;
 use extents::Extents;
 use highwater_platform::{Direction, IoError};
 use highwater_units::{Bytes, PAGE_SIZE, RUN_PAGES_MAX};
-use label::Standing;
+use label::{Claim, Standing};
 use link::{Failure, Link};
 use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -68,6 +68,7 @@ struct Nbd {
     export: String,
     size: Bytes,
     terms: Terms,
+    claim: Claim,
     extents: Extents,
     trims: Mutex<()>,
 }
@@ -82,19 +83,22 @@ pub(crate) fn open(
     let endpoint = Endpoint::new(server, options)?;
     let (size, slots, patience) = (spec.size(), spec.pages(), options.patience);
     let (mut link, found) = connect(&endpoint, export, size, patience).map_err(reason)?;
+    let name = format!("{}/{export}", endpoint.server);
+    let claim = Claim::new(options.run.as_deref(), &name);
+    label::check_claim(found, claim).map_err(reason)?;
     if options.run.is_none() {
         label::check(&mut link, found).map_err(reason)?;
     }
-    match label::beat(&mut link) {
+    match label::beat(&mut link, claim) {
         // Other processes of the run have used it, and other devices may have room.
         Err(Problem::Refused(_)) if options.run.is_some() => {}
         told => told.map_err(|problem| reason(problem.into()))?,
     }
-    let name = format!("{}/{export}", endpoint.server);
     let extents = Extents::new(options.run.as_deref(), &name, size, slots);
     let extents = extents.map_err(|errno| Reason::from_errno("share the export", errno))?;
     let (terms, trims) = (link.terms, Mutex::new(()));
-    let store = Nbd { endpoint, export: export.to_owned(), size, terms, extents, trims };
+    let export = export.to_owned();
+    let store = Nbd { endpoint, export, size, terms, claim, extents, trims };
     Remote::open(spec, patience, store, link)
 }
 
@@ -276,7 +280,7 @@ impl Store for Nbd {
     }
 
     fn refresh(&self, link: &mut Link) -> Result<(), Problem> {
-        label::beat(link)
+        label::beat(link, self.claim)
     }
 
     fn clear(&self, link: &mut Link) -> Result<(), Problem> {
@@ -313,6 +317,7 @@ impl Store for Nbd {
             export: self.export.clone(),
             size: self.size,
             terms: self.terms,
+            claim: self.claim,
             extents: self.extents.inherit(),
             trims: Mutex::new(()),
         }

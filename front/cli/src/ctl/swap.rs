@@ -70,7 +70,7 @@ pub(super) fn check_new(area: &Area, budget: &Budget) -> Result<(), Refusal> {
         return Err(Refusal::new(what, "see 'highwater ctl swap'"));
     }
     // The session may encrypt the device, which has further requirements.
-    try_open(area, Seal::On)
+    try_open(slice::from_ref(area), Seal::On)
 }
 
 /// Adds a device, and waits until all processes use it. Returns the line to print.
