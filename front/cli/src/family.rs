@@ -14,6 +14,7 @@ use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, getpid, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Name (comm) of the library's helper processes, and of this command.
@@ -125,14 +126,10 @@ fn descendants(stats: &[Stat], root: i32, is_helper: impl Fn(&Stat) -> bool) -> 
     members.filter_map(Member::of).collect()
 }
 
-/// Whether a process is a helper of the library, and not a nested run of this command. In a nested
-/// run, this process may have a helper itself, which shares its memory and so its arguments.
+/// Whether a process is a helper of the library, and not a nested run of this command.
 fn is_helper(stat: &Stat) -> bool {
-    let pid = stat.pid.to_string();
-    let executable = |of: &str| std::fs::read_link(format!("/proc/{of}/exe")).ok();
-    let arguments = |of: &str| std::fs::read(format!("/proc/{of}/cmdline")).ok();
-    let is_own = || arguments(&pid) == arguments("self");
-    stat.comm == OWN_NAME && (executable(&pid) != executable("self") || is_own())
+    let of = |who: &str| -> Option<PathBuf> { std::fs::read_link(format!("/proc/{who}/exe")).ok() };
+    stat.comm == OWN_NAME && of(&stat.pid.to_string()) != of("self")
 }
 
 #[cfg(test)]
