@@ -97,7 +97,7 @@ pub use quota::{Lender, Lenders};
 pub use remote::{RemoteOptions, Secret, Server, TlsFiles, seconds};
 pub use replication::{LostReplica, Replication};
 pub use seal::Seal;
-pub use size::{Exact, size};
+pub use size::{Exact, SizeError, size};
 pub use spec::{Algorithm, Injection, SIZE_MAX, SIZE_MIN, Spec};
 pub use standby::Standby;
 pub use tiering::Tiering;

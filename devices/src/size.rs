@@ -7,24 +7,47 @@ use std::fmt;
 /// More digits overflow silently in the parser, and no size has them.
 const DIGITS_MAX: usize = 19;
 
+/// Why a text is not a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeError {
+    /// It has no digits.
+    Empty,
+    /// It is a number of more bytes than can be.
+    TooLarge,
+    /// It has more digits than are read.
+    TooLong,
+    /// It is not a number with a known unit.
+    Unknown,
+}
+
+impl fmt::Display for SizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SizeError::Empty => "it has no number",
+            SizeError::TooLarge => "it is too large",
+            SizeError::TooLong => "it has too many digits",
+            SizeError::Unknown => "no such number or unit",
+        })
+    }
+}
+
 /// Parses a size such as 512M or 1.5 GiB. Units are binary: M and MB mean MiB.
 ///
 /// # Errors
-/// The reason, in some words.
-pub fn size(text: &str) -> Result<Bytes, String> {
-    let reason = |error| match error {
-        Error::Empty => "it has no number",
-        Error::PosOverflow => "it is too large",
-        _ => "no such number or unit",
-    };
+/// The text is not a size.
+pub fn size(text: &str) -> Result<Bytes, SizeError> {
     let digits = |text: &str| text.chars().filter(char::is_ascii_digit).count();
     match text.split_once('.') {
-        None if digits(text) > DIGITS_MAX => return Err("it is too large".to_owned()),
-        Some(_) if digits(text) > DIGITS_MAX => return Err("it has too many digits".to_owned()),
+        None if digits(text) > DIGITS_MAX => return Err(SizeError::TooLarge),
+        Some(_) if digits(text) > DIGITS_MAX => return Err(SizeError::TooLong),
         None | Some(_) => {}
     }
     let parsed = Config::new().with_binary().parse_size(text).map(Bytes);
-    parsed.map_err(|error| reason(error).to_owned())
+    parsed.map_err(|error| match error {
+        Error::Empty => SizeError::Empty,
+        Error::PosOverflow => SizeError::TooLarge,
+        _ => SizeError::Unknown,
+    })
 }
 
 /// A size in the form that [`size()`] reads back, in one word: in the largest unit that divides it,
@@ -64,7 +87,7 @@ mod tests {
             ("18446744073709551616", "it is too large"),
             ("1.00000000000000000000G", "it has too many digits"),
         ] {
-            assert_eq!(size(text), Err(reason.to_owned()), "{text}");
+            assert_eq!(size(text).unwrap_err().to_string(), reason, "{text}");
         }
     }
 

@@ -117,8 +117,7 @@ proptest! {
             Ok(bytes) if bytes.0 < 10u64.pow(19) => {
                 assert_eq!(size(&bytes.0.to_string()), Ok(bytes), "{text}");
             }
-            Ok(_) => {}
-            Err(line) => assert!(!line.contains(char::is_control), "{text}: {line:?}"),
+            Ok(_) | Err(_) => {}
         }
     }
 }

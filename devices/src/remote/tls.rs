@@ -94,9 +94,10 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, Reason> {
     Ok(trusted)
 }
 
-/// The authorities that the system trusts. Variables may name a list to use instead of the
-/// system's, and the reader of the list heeds them in any process; one that has raised its
-/// privileges does without the list.
+/// The authorities that the system trusts.
+///
+/// The library that reads the list uses another one if a variable names it, also in a process that
+/// has raised its privileges: there such a variable is an error.
 fn system_authorities() -> Result<Vec<CertificateDer<'static>>, Reason> {
     let is_named = || LISTS.iter().any(|name| std::env::var_os(name).is_some());
     if is_privileged() && is_named() {

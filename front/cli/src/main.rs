@@ -50,7 +50,7 @@ mod unserved;
 mod verdict;
 mod watch;
 
-use clap::{Arg, ArgMatches, CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 use highwater_command::Refusal;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -72,24 +72,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    #[command(mut_args(negative_too))]
     Run(Box<run::Run>),
     Ls(ls::Ls),
     Ctl(ctl::Ctl),
     Top(top::Top),
     Doctor(doctor::Doctor),
     Manual(manual::Manual),
-}
-
-/// The options for sizes and numbers take any word as their value: '-5M' is not an option, and is
-/// refused as a value.
-fn negative_too(option: Arg) -> Arg {
-    const NUMBERS: [&str; 6] =
-        ["memory", "paged", "memory-per-process", "memory-max", "kswapd", "remote-patience"];
-    match option.get_long().is_some_and(|long| NUMBERS.contains(&long)) {
-        true => option.allow_hyphen_values(true),
-        false => option,
-    }
 }
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
 //! The budget on the command line.
 
 use crate::Refusal;
-use highwater_devices::{Exact, size};
+use highwater_devices::{Exact, SizeError, size};
 use highwater_session::{Scope, default_memory, host_memory};
 use highwater_units::Bytes;
 
@@ -111,8 +111,8 @@ fn divide(
 
 /// The value of an option. Blanks around it do not count.
 pub(crate) fn size_of(option: &str, text: &str) -> Result<Bytes, Refusal> {
-    size(text.trim()).map_err(|error| match error.as_str() {
-        "it is too large" => {
+    size(text.trim()).map_err(|error| match error {
+        SizeError::TooLarge => {
             Refusal::new(format!("{option} '{text}' is too large"), "give less, for example 512M")
         }
         error => {

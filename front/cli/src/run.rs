@@ -104,17 +104,17 @@ pub(crate) struct Run {
     /// Limit on the memory of the program and its children together, such as 512M: pages, code,
     /// stacks, Highwater's own tables and swap in RAM. highwater ctl changes it [default: half of
     /// the available memory]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     memory: Option<String>,
     /// Instead of --memory: a limit on pages alone; memory that cannot be paged comes on top
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     paged: Option<String>,
     /// Limit on the pages of each process; if given alone, processes share no budget
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     memory_per_process: Option<String>,
     /// Highest budget that highwater ctl may set; each process reserves address space for tables of
     /// that size [default: twice --memory]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     memory_max: Option<String>,
     /// Swap device: dir:PATH:SIZE, file:PATH:SIZE, ram:SIZE, zram:SIZE[:lz4|zstd],
     /// redis:HOST:PORT[,HOST:PORT...]:SIZE, redis+unix:PATH:SIZE, nbd:HOST:PORT[/EXPORT]:SIZE,
@@ -134,10 +134,12 @@ pub(crate) struct Run {
     /// How many seconds to wait for a swap server that does not answer; after that, a read ends the
     /// program, and writes go to the next device
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "30")]
+    #[arg(allow_hyphen_values = true)]
     remote_patience: Duration,
     /// Background threads that free memory: 1 to 16, or auto for as many as are needed while CPUs
     /// are idle
     #[arg(long, value_name = "N|auto", default_value_t = Config::default().kswapd_threads)]
+    #[arg(allow_hyphen_values = true)]
     kswapd: KswapdThreads,
     /// Which file mappings are paged: off for none, or read for read-only mappings of files that
     /// are open for reading; later writes to such a file may not be seen in the mapping

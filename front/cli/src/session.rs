@@ -30,8 +30,8 @@ const NAME_LEN_MAX: usize = 32;
 /// Most bytes of a command that are published: arguments may take megabytes.
 const COMMAND_LEN_MAX: usize = 4096;
 
-/// The name of a session. It begins with a letter, so it is neither a pid nor an option, and it is
-/// no key of `highwater ctl`, which takes both as words.
+/// The name of a session. It begins with a letter, so it is neither a pid nor an option. It is not
+/// a key: the first word after `highwater ctl` is a session or a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SessionName(String);
 

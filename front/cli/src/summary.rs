@@ -88,7 +88,7 @@ fn nothing_paged(report: &Report) -> Vec<String> {
     let most = Bytes(report.budget_bytes.max(report.budget_end_bytes));
     if peak.bytes <= most.0 {
         let peak = Bytes(peak.bytes);
-        return vec![format!("highwater: no process needed paging; peak RAM {peak}")];
+        return vec![format!("highwater: nothing was paged; peak RAM {peak}")];
     }
     let found = &peak.elsewhere;
     let asked = found.shared_bytes + found.huge_bytes + found.executable_bytes + found.other_bytes;
@@ -461,7 +461,7 @@ mod tests {
     fn a_run_within_its_budget_needed_no_paging() {
         let mut report = report(&unserved());
         report.budget_end_bytes = 150 << 20;
-        let line = "highwater: no process needed paging; peak RAM 150 MiB\n";
+        let line = "highwater: nothing was paged; peak RAM 150 MiB\n";
         assert_eq!(text(&report), line);
     }
 

@@ -20,7 +20,7 @@ pub(crate) fn devices(given: &[String], compressed: Option<Bytes>) -> Result<Vec
         let remedy = "name a directory on a disk (--swap dir:PATH:8G; in a container that of a \
             volume), or swap to compressed memory (--swap zram:1G)";
         let disk = whole(default_swap().map_err(|what| Refusal::new(what, remedy))?);
-        return Ok(vec![carried(Area::new(behind_compressed(disk, compressed)))?]);
+        return Ok(vec![carried(Area::new(behind_compressed(disk, compressed)), remedy)?]);
     }
     let areas: Result<Vec<Area>, _> = given.iter().map(|text| device(text, "--swap ")).collect();
     let areas = areas?;
@@ -72,13 +72,13 @@ pub(crate) fn device(text: &str, option: &str) -> Result<Area, Refusal> {
     let area = Area::parse_with(text, injection()).map_err(remedy_of)?;
     let spec = area.spec.resolved();
     let spec = spec.map_err(|what| Refusal::new(what, remedy(&Reason::UnknownHost)))?;
-    carried(Area { spec: whole(spec), ..area })
+    carried(Area { spec: whole(spec), ..area }, "name another path or server")
 }
 
 /// Refuses a device that the program's processes cannot read from their environment: now that paths
 /// are absolute and names are addresses, a path may be unfit, or two devices may be one.
-fn carried(area: Area) -> Result<Area, Refusal> {
-    check_carried(&area).map_err(|what| Refusal::new(what, "name another path or server"))?;
+fn carried(area: Area, remedy: &str) -> Result<Area, Refusal> {
+    check_carried(&area).map_err(|what| Refusal::new(what, remedy))?;
     Ok(area)
 }
 

@@ -33,7 +33,7 @@ fn status_and_output_are_those_of_the_program() {
         let Some(output) = run(&["--", "sh", "-c", &format!("echo out; {script}")]) else { return };
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(status), &b"out\n"[..]));
         let errors = String::from_utf8(output.stderr).unwrap();
-        assert!(errors.contains("no process needed paging; peak RAM "), "{errors}");
+        assert!(errors.contains("nothing was paged; peak RAM "), "{errors}");
         assert_eq!(errors.lines().count(), 1);
     }
 }

@@ -196,7 +196,7 @@ fn place(process: &Process, call: Call) -> Option<Range> {
         None => {
             let most = call.len.checked_next_power_of_two().unwrap_or(PAGE_SIZE).min(ALIGN_MAX);
             let align = (1 << hint.trailing_zeros()).min(most.max(PAGE_SIZE));
-            let range = aligned(process, pages, align / PAGE_SIZE)?;
+            let range = aligned(process, pages, align / PAGE_SIZE).or_else(|| take(1))?;
             process.hints.turned_down(process.address(range.first) as usize, call.len);
             Some(range)
         }

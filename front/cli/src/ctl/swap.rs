@@ -94,11 +94,6 @@ pub(super) fn add(area: &Area, budget: &Budget) -> Result<String, Refusal> {
     let is_it = |item: &SwapItem| item.area == *area;
     let place = items.iter().position(|item| item.as_ref().is_some_and(is_it));
     let without = place.map_or(0, |place| budget.swap_refusals(place));
-    if let Some(place) = place.filter(|_| without > 0 && without >= budget.members().len() as u64) {
-        budget.want_swap(place, Wanted::Gone);
-        let what = format!("{area} is not added: no process of the session can open it");
-        return Err(Refusal::new(what, "see the lines of the session's processes"));
-    }
     let cannot = |few| format!("; {} cannot open it", counted(few, "process", "processes"));
     let notes = [
         (without > 0).then(|| cannot(without)),

@@ -239,9 +239,11 @@ fn watch(
         View { session, samples, state, palette, started, running, budget, is_shared, notice };
     let mut due = started + PERIOD_FIRST;
     while !quit.load(Relaxed) {
-        view.draw(terminal)?;
+        let drawn = view.draw(terminal);
         match wait(due)? {
+            // Then drawing may have failed, too.
             Input::HungUp => break,
+            _ if drawn.is_err() => return drawn.map(|()| Ok(Left::Quit)),
             Input::Keys if view.heed_all()? == Flow::Quit => break,
             Input::Keys => continue,
             Input::Nothing if Instant::now() < due => continue,

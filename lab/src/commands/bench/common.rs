@@ -158,7 +158,7 @@ pub(in crate::commands::bench) fn json(value: &impl serde::Serialize) -> String 
 
 /// A size as people write it, in binary units.
 pub(in crate::commands::bench) fn size(text: &str) -> Result<Bytes, String> {
-    match highwater_devices::size(text)? {
+    match highwater_devices::size(text).map_err(|error| error.to_string())? {
         bytes if bytes.pages() > 0 => Ok(bytes),
         _ => Err("less than a page".into()),
     }
