@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub(super) const AUTHORITIES: &str = "HIGHWATER_TLS_CA";
 pub(super) const CERTIFICATE: &str = "HIGHWATER_TLS_CERT";
 pub(super) const KEY: &str = "HIGHWATER_TLS_KEY";
-/// What messages call the authorities that the system trusts.
+/// The name of the list of trusted authorities in messages.
 const SYSTEM: &str = "the system's list of authorities";
 /// Variables that name another list, for OpenSSL and for rustls-native-certs.
 const LISTS: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
@@ -114,7 +114,7 @@ fn certificates(name: &'static str, file: &Path) -> Result<Vec<CertificateDer<'s
     found.ok_or(Reason::TlsFile { file: name, errno: None })
 }
 
-/// What the file of a variable holds.
+/// Reads the file that a variable names.
 fn contents(name: &'static str, file: &Path) -> Result<Vec<u8>, Reason> {
     let bytes = short_file::read(file, FILE_BYTES_MAX);
     let bytes = bytes.map_err(|e| Reason::TlsFile { file: name, errno: e.raw_os_error() })?;

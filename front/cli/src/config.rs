@@ -242,7 +242,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// What to write for a key whose value is of the wrong kind.
+/// The remedy for a key whose value is of the wrong kind.
 fn right_kind(key: &str, action: Option<&ArgAction>) -> String {
     match action {
         Some(ArgAction::SetTrue) => "write true or false".to_owned(),

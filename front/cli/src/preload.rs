@@ -22,7 +22,7 @@ pub(crate) fn find() -> Result<PathBuf, Refusal> {
     find_for(&executable, named).and_then(|library| check(library, origin))
 }
 
-/// What names the library's file.
+/// Where the path of the library comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Variable,
