@@ -117,7 +117,11 @@ proptest! {
             Ok(bytes) if bytes.0 < 10u64.pow(19) => {
                 assert_eq!(size(&bytes.0.to_string()), Ok(bytes), "{text}");
             }
-            Ok(_) | Err(_) => {}
+            Ok(_) => {}
+            Err(error) => {
+                let line = error.to_string();
+                assert!(!line.contains(char::is_control), "{text}: {line:?}");
+            }
         }
     }
 }

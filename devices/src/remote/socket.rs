@@ -98,8 +98,8 @@ impl Socket {
     /// Receives some bytes, at least one.
     pub(super) fn receive(&self, room: &mut [u8]) -> Result<usize, i32> {
         let began = Instant::now();
-        // What was sent last has acknowledged all that had come before it. The system leaves this
-        // mode by itself, so one call at the start would not do.
+        // The last send acknowledged all bytes received before it. The system turns this option off
+        // by itself, so it is set before each later receive.
         if self.received.replace(true) && self.acks == Acks::Prompt {
             let _ = set_tcp_quickack(&self.fd, true);
         }

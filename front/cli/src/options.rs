@@ -61,15 +61,17 @@ pub(crate) struct Shared {
 /// The memory of a run, if this machine has as much. Without options, the budget is half of the
 /// available memory.
 pub(crate) fn memory(given: Given<'_>) -> Result<Memory, Refusal> {
-    let unknown = |what| Refusal::new(what, "mount /proc");
-    let exists = host_memory().map_err(unknown)?;
-    divide(given, exists, || default_memory().map_err(unknown))
+    divide(given, host_memory().map_err(unknown)?, || default_memory().map_err(unknown))
 }
 
 /// The highest budget that `highwater ctl` may set, from the value of `--memory-max`.
 pub(crate) fn memory_max(text: &str) -> Result<Bytes, Refusal> {
-    let exists = host_memory().map_err(|what| Refusal::new(what, "mount /proc"))?;
-    within("--memory-max ", size_of("--memory-max", text)?, exists)
+    within("--memory-max ", size_of("--memory-max", text)?, host_memory().map_err(unknown)?)
+}
+
+/// The refusal if the machine's memory is not known, and why.
+fn unknown(what: String) -> Refusal {
+    Refusal::new(what, "mount /proc")
 }
 
 fn divide(

@@ -59,13 +59,11 @@ impl ReportFile {
         options.write(true).create(true).truncate(false).custom_flags(libc::O_NONBLOCK);
         let file = options.open(format.path()).map_err(|error| {
             let what = format!("report '{}' cannot be created: {error}", format.path().display());
-            Refusal::new(
-                what,
-                match error.raw_os_error() {
-                    Some(libc::ENXIO) => "start the reader of this FIFO before",
-                    _ => "name a file in a directory that exists and is writable",
-                },
-            )
+            let remedy = match error.raw_os_error() {
+                Some(libc::ENXIO) => "start the reader of this FIFO before",
+                _ => "name a file in a directory that exists and is writable",
+            };
+            Refusal::new(what, remedy)
         })?;
         Ok(ReportFile { format, file })
     }

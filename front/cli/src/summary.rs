@@ -85,7 +85,7 @@ fn processes(count: u64) -> String {
 /// nothing was paged, and lists the kinds of its memory.
 fn nothing_paged(report: &Report) -> Vec<String> {
     let peak = &report.peak_resident;
-    let most = Bytes(report.budget_bytes.max(report.budget_end_bytes));
+    let most = larger_budget(report);
     if peak.bytes <= most.0 {
         let peak = Bytes(peak.bytes);
         return vec![format!("highwater: nothing was paged; peak RAM {peak}")];
@@ -229,6 +229,11 @@ fn budget(report: &Report) -> String {
     }
 }
 
+/// The budget at the start or at the end.
+fn larger_budget(report: &Report) -> Bytes {
+    Bytes(report.budget_bytes.max(report.budget_end_bytes))
+}
+
 fn peak(report: &Report) -> String {
     let peak = &report.peak_resident;
     let bytes = [
@@ -239,7 +244,7 @@ fn peak(report: &Report) -> String {
         peak.elsewhere_bytes,
     ];
     let [all, arena, manager, ram, elsewhere] = bytes.map(Bytes);
-    let most = report.budget_bytes.max(report.budget_end_bytes);
+    let most = larger_budget(report).0;
     let is_above = report.verdict.is_of_all_memory() && all.0 > most + SHARED_MAX;
     let above = if is_above { ", above the budget" } else { "" };
     format!(

@@ -9,7 +9,7 @@
 
 use crate::Refusal;
 use crate::session::Process;
-use crate::swap::{in_memory, try_open};
+use crate::swap::{in_memory, open};
 use highwater_command::{counted, say_bare};
 use highwater_devices::{Area, Seal, Server, Spec};
 use highwater_mm::stats::Counter;
@@ -70,7 +70,7 @@ pub(super) fn check_new(area: &Area, budget: &Budget) -> Result<(), Refusal> {
         return Err(Refusal::new(what, "see 'highwater ctl swap'"));
     }
     // The session may encrypt the device, which has further requirements.
-    try_open(slice::from_ref(area), Seal::On)
+    open(area, Seal::On).map(drop)
 }
 
 /// Adds a device, and waits until all processes use it. Returns the line to print.
