@@ -1,5 +1,6 @@
 //! `highwater doctor`: what this machine allows and what to change, one line per item.
 
+use crate::elf::Runtime;
 use crate::faults::{self, Wish};
 use crate::machine::{self, Item, Status};
 use crate::{Refusal, preload, swap};
@@ -27,7 +28,8 @@ pub(crate) struct Doctor {
 impl Doctor {
     /// Prints the items.
     pub(crate) fn execute(&self) -> Result<ExitCode, Refusal> {
-        let (faults, system_calls) = faults::decide(Wish::Auto, None, machine::permitted())?;
+        let (faults, system_calls) =
+            faults::decide(Wish::Auto, None, machine::permitted(), Runtime::C)?;
         let mut items = machine::requirements(Mapping::Auto, system_calls);
         items.push(machine::page_faults(faults));
         items.extend(machine::advice());

@@ -5,9 +5,10 @@
 //! |---|---|---|
 //! | in-thread | copies | no privileges; the default |
 //! | handlers | copies | no privileges; also for programs with a malloc of their own |
-//! | handlers | faults | needs a userfaultfd for faults of the kernel |
+//! | handlers | faults | needs a userfaultfd for faults of the kernel; the only one for Go |
 
 use crate::Refusal;
+use crate::elf::Runtime;
 use highwater_session::{FaultThreads, SystemCalls};
 use std::str::FromStr;
 
@@ -61,10 +62,14 @@ pub(crate) fn decide(
     faults: Wish,
     system_calls: Option<SystemCalls>,
     permitted: Permitted,
+    runtime: Runtime,
 ) -> Result<(FaultThreads, SystemCalls), Refusal> {
     use FaultThreads::{Handlers, InThread};
     let can = HAS_COPIES && permitted.user_mode;
     match (faults, system_calls) {
+        (Wish::Auto, None) if runtime == Runtime::Go && permitted.all => {
+            Ok((Handlers, SystemCalls::Faults))
+        }
         (Wish::These(InThread), Some(SystemCalls::Faults)) => Err(Refusal::new(
             "with --faults in-thread the kernel's own faults cannot be served",
             "leave --system-calls faults out, or use --faults handlers",
@@ -102,10 +107,24 @@ mod tests {
             (Wish::These(Handlers), Some(Copies), ROOT, (Handlers, Copies)),
             (Wish::These(InThread), None, ROOT, (InThread, Copies)),
         ] {
-            assert_eq!(decide(wish, calls, permitted), Ok(expected), "{wish:?} {calls:?}");
+            let decided = decide(wish, calls, permitted, Runtime::C);
+            assert_eq!(decided, Ok(expected), "{wish:?} {calls:?}");
         }
-        let refusal = decide(Wish::These(InThread), Some(Faults), ROOT).unwrap_err();
+        let refusal = decide(Wish::These(InThread), Some(Faults), ROOT, Runtime::C).unwrap_err();
         assert!(refusal.remedy().contains("--faults handlers"));
+    }
+
+    #[test]
+    fn no_signals_deliver_faults_to_go_where_that_is_permitted() {
+        for (wish, calls, permitted, expected) in [
+            (Wish::Auto, None, ROOT, (Handlers, Faults)),
+            (Wish::Auto, None, USER, (InThread, Copies)),
+            (Wish::Auto, Some(Copies), ROOT, (InThread, Copies)),
+            (Wish::These(InThread), None, ROOT, (InThread, Copies)),
+        ] {
+            let decided = decide(wish, calls, permitted, Runtime::Go);
+            assert_eq!(decided, Ok(expected), "{wish:?} {calls:?} {permitted:?}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Finds the preload library, and builds LD_PRELOAD.
+//! Finds the preload library, and builds the variables LD_PRELOAD and GODEBUG.
 
 use crate::{Refusal, elf};
 use std::ffi::{OsStr, OsString};
@@ -72,9 +72,20 @@ fn find_for(executable: &Path, named: Option<PathBuf>) -> Result<PathBuf, Refusa
 
 /// The value of LD_PRELOAD. The library comes first, so that its malloc is used.
 pub(crate) fn variable(library: &Path, existing: Option<&OsStr>) -> OsString {
-    let mut value = library.as_os_str().to_owned();
+    prepended(library.as_os_str(), ":", existing)
+}
+
+/// The value of GODEBUG with which Go's heap can be paged: Go's runtime frees memory by MADV_FREE,
+/// and does not rely on zeros in pages that it has freed. A setting of the user comes later, and
+/// counts.
+pub(crate) fn godebug(existing: Option<&OsStr>) -> OsString {
+    prepended(OsStr::new("madvdontneed=0"), ",", existing)
+}
+
+fn prepended(first: &OsStr, separator: &str, existing: Option<&OsStr>) -> OsString {
+    let mut value = first.to_owned();
     if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
-        value.push(":");
+        value.push(separator);
         value.push(existing);
     }
     value
@@ -128,5 +139,7 @@ mod tests {
         ] {
             assert_eq!(variable(library, existing.map(OsStr::new)), expected);
         }
+        assert_eq!(godebug(None), "madvdontneed=0");
+        assert_eq!(godebug(Some(OsStr::new("gctrace=1"))), "madvdontneed=0,gctrace=1");
     }
 }

@@ -149,8 +149,7 @@ pub(crate) fn check_signals(
     let name = path.display();
     let what =
         format!("'{name}' is a Go program, which takes the signals that page faults come by");
-    let remedy = "use --faults handlers --system-calls faults, which page what C allocates; \
-                  GOMEMLIMIT limits Go";
+    let remedy = "use --faults handlers --system-calls faults";
     Err(Refusal::new(what, remedy))
 }
 

@@ -26,7 +26,8 @@ use highwater_devices::{RemoteOptions, Seal, seconds};
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_session::{
-    Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls, Tuning, oom_kills,
+    Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls, Tuning, come_as_signals,
+    oom_kills,
 };
 use highwater_units::Bytes;
 use std::ffi::OsString;
@@ -290,7 +291,7 @@ impl Run {
         // Before the check of swap: in a container userfaultfd and swap may both be missing, and no
         // swap device would help.
         let (faults, system_calls) =
-            faults::decide(self.faults, self.system_calls, machine::permitted())?;
+            faults::decide(self.faults, self.system_calls, machine::permitted(), runtime)?;
         program::check_signals(&program, runtime, faults, system_calls)?;
         let requirements = machine::requirements(self.mapping, system_calls);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
@@ -359,6 +360,10 @@ impl Run {
         command.arg0(&self.program[0]).args(&self.program[1..]);
         command.envs(plan.settings.to_env());
         command.env("LD_PRELOAD", preload::variable(&plan.library, existing.as_deref()));
+        if !come_as_signals(plan.settings.faults, plan.settings.system_calls) {
+            let existing = std::env::var_os("GODEBUG");
+            command.env("GODEBUG", preload::godebug(existing.as_deref()));
+        }
         let mut unserved = Unserved::of(run_dir);
         unserved.iter_mut().for_each(|unserved| unserved.tick(PERIOD));
         let running = Running::start(&mut command, Orphans::Adopt).map_err(failed)?;

@@ -17,6 +17,8 @@ pub(crate) const PRELOAD: &[u8] = b"LD_PRELOAD=";
 struct Environment {
     settings: Result<Option<Settings>, String>,
     variables: Variables,
+    /// Whether a variable makes Go's runtime free memory by MADV_FREE.
+    go_frees_lazily: bool,
 }
 
 /// The variables that make a child served, too.
@@ -38,7 +40,7 @@ pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
     if highwater_devices::is_privileged() {
         return;
     }
-    let mut ours = Vec::new();
+    let (mut ours, mut go_frees_lazily) = (Vec::new(), None);
     // SAFETY: as the caller says; the end has not been seen yet.
     while let Some(entry) = unsafe { entries.read().as_ref() } {
         // SAFETY: as the caller says.
@@ -46,10 +48,14 @@ pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
         if entry.to_bytes().starts_with(PREFIX) {
             ours.push(entry.to_owned());
         }
+        // As for Go's runtime, the first of several counts.
+        go_frees_lazily = go_frees_lazily.or_else(|| frees_lazily(entry.to_bytes()));
         entries = entries.wrapping_add(1);
     }
     // Only the first call counts, and there is no other.
-    let _ = ENVIRONMENT.set(Environment::of(ours, own_path().unwrap_or_default()));
+    let of_ours = Environment::of(ours, own_path().unwrap_or_default());
+    let _ =
+        ENVIRONMENT.set(Environment { go_frees_lazily: go_frees_lazily == Some(true), ..of_ours });
 }
 
 impl Environment {
@@ -58,8 +64,17 @@ impl Environment {
         let settings = Settings::from_vars(|name| value(&ours, name));
         let preload = if path.is_empty() { Vec::new() } else { [PRELOAD, path].concat() };
         let preload = CString::new(preload).unwrap_or_default();
-        Environment { settings, variables: Variables { ours, preload } }
+        let variables = Variables { ours, preload };
+        Environment { settings, variables, go_frees_lazily: false }
     }
+}
+
+/// Whether GODEBUG, a variable of the environment as NAME=VALUE, makes Go's runtime free memory by
+/// MADV_FREE; `None` for other variables. The last of several settings counts.
+fn frees_lazily(variable: &[u8]) -> Option<bool> {
+    let settings = variable.strip_prefix(b"GODEBUG=")?.split(|byte| *byte == b',');
+    let mut values = settings.filter_map(|setting| setting.strip_prefix(b"madvdontneed="));
+    Some(values.next_back() == Some(b"0"))
 }
 
 fn value(ours: &[CString], name: &str) -> Option<OsString> {
@@ -89,6 +104,11 @@ pub(crate) fn settings() -> Result<Option<Settings>, String> {
 /// The settings, if they are present and valid.
 fn sound() -> Option<&'static Settings> {
     ENVIRONMENT.get()?.settings.as_ref().ok()?.as_ref()
+}
+
+/// Whether Go's runtime, if it is in this program, frees memory by MADV_FREE.
+pub(crate) fn go_frees_lazily() -> bool {
+    ENVIRONMENT.get().is_some_and(|environment| environment.go_frees_lazily)
 }
 
 /// Which mappings of files are served.
@@ -123,6 +143,19 @@ mod tests {
         assert_eq!(value(&ours, "HIGHWATER_SWAP"), None);
         assert_eq!(value(&[], "HIGHWATER_MEMORY"), None);
         assert_eq!(value(&[c"HIGHWATER_SWAP=".to_owned()], "HIGHWATER_SWAP"), Some("".into()));
+    }
+
+    #[test]
+    fn the_last_setting_of_godebug_counts() {
+        for (variable, expected) in [
+            (&b"GODEBUG=madvdontneed=0"[..], Some(true)),
+            (b"GODEBUG=gctrace=1,madvdontneed=0,xmadvdontneed=1", Some(true)),
+            (b"GODEBUG=madvdontneed=0,madvdontneed=1", Some(false)),
+            (b"GODEBUG=", Some(false)),
+            (b"GODEBUGS=madvdontneed=0", None),
+        ] {
+            assert_eq!(frees_lazily(variable), expected, "{}", variable.escape_ascii());
+        }
     }
 
     #[test]

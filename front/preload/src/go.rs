@@ -1,7 +1,13 @@
-//! Whether the program is written in Go. Go's runtime sets handlers for SIGBUS and SIGSYS by system
-//! calls of its own, in place of the handlers that serve faults and trapped calls. Go's linker
-//! leaves a note in the program, by which it is recognised.
+//! Whether the program is written in Go, and whether its heap can be paged. Go's linker leaves a
+//! note in the program, by which it is recognised.
+//!
+//! Go's runtime sets handlers for SIGBUS and SIGSYS by system calls of its own, in place of the
+//! handlers that serve faults and trapped calls. So its faults must be served by handler threads,
+//! and no filter sees the madvise calls by which it frees memory: pages that are swapped out keep
+//! their old contents. After MADV_DONTNEED the runtime relies on zeros (from Go 1.26 on), after
+//! MADV_FREE it does not. `GODEBUG=madvdontneed=0`, which `highwater run` sets, chooses MADV_FREE.
 
+use crate::environment;
 use std::slice;
 
 /// Headers of a note: lengths of name and contents, and the kind.
@@ -12,6 +18,11 @@ const ALIGNMENT: usize = 4;
 /// Whether Go's linker has made the program that this process runs.
 pub(crate) fn is_running() -> bool {
     notes().any(|notes| has_note(notes, b"Go\0\0"))
+}
+
+/// Whether the program is in Go, and its heap can be paged: the heap takes any address in the end.
+pub(crate) fn has_paged_heap() -> bool {
+    environment::go_frees_lazily() && is_running()
 }
 
 /// The segments of notes of the program, which the kernel has mapped. Found without the dynamic
@@ -80,6 +91,6 @@ mod tests {
 
     #[test]
     fn this_program_is_in_rust() {
-        assert!(notes().count() > 0 && !is_running());
+        assert!(notes().count() > 0 && !is_running() && !has_paged_heap());
     }
 }

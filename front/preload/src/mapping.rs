@@ -11,11 +11,12 @@
 //! A hint outside the range is not followed, because memory there is not paged. JavaScript engines,
 //! Java's heap and allocators give hints and accept any address. A program that unmaps such a
 //! mapping at once insists on its hint (`hints.rs`): Java's ZGC does, because it needs certain
-//! address bits.
+//! address bits. Go's runtime gives it back, too, but in the end accepts any address.
 
 use crate::advise::populate;
 use crate::code;
 use crate::files;
+use crate::go;
 use crate::process::Process;
 use crate::protect::set_access;
 use crate::ranges::Over;
@@ -197,7 +198,9 @@ fn place(process: &Process, call: Call) -> Option<Range> {
             let most = call.len.checked_next_power_of_two().unwrap_or(PAGE_SIZE).min(ALIGN_MAX);
             let align = (1 << hint.trailing_zeros()).min(most.max(PAGE_SIZE));
             let range = aligned(process, pages, align / PAGE_SIZE).or_else(|| take(1))?;
-            process.hints.turned_down(process.address(range.first) as usize, call.len);
+            if !go::has_paged_heap() {
+                process.hints.turned_down(process.address(range.first) as usize, call.len);
+            }
             Some(range)
         }
     }

@@ -10,7 +10,6 @@
 
 use crate::api::{Partial, Wake, Writes};
 use crate::area::Delivery;
-use crate::copy::copy_page;
 use crate::protect::{Access, Fixed};
 use crate::residency::PAGES_MAX;
 use crate::take_out::Failure;
@@ -39,16 +38,11 @@ impl Mmu for Uffd {
     }
 
     fn peek(&self, space: SpaceId, vpn: Vpn, words: &mut [u64; WORDS_PER_FRAME]) -> bool {
-        let page = self.areas.address(space, vpn);
+        let page = self.areas.address(space, vpn) as u64;
         let fixed = self.areas.protections().fix();
-        let readable = !matches!(fixed.at(page as u64), Access::None);
-        // In a handler thread, a load from a vanished page would wait for a handler.
-        let there = match self.areas.delivery(space) {
-            Delivery::InThread => true,
-            Delivery::Handler => self.residency.has(page as u64),
-        };
-        // SAFETY: a page of the space that the program may read, into an array of its length.
-        readable && there && unsafe { copy_page(words.as_mut_ptr().cast(), page) }
+        let to = words.as_mut_ptr().cast();
+        // SAFETY: an array of a page's length.
+        fixed.at(page) != Access::None && unsafe { self.load_page(space, page, to, &fixed) }.is_ok()
     }
 
     fn map(&self, space: SpaceId, first: Vpn, frames: &[Pfn], protection: Protection) -> Progress {

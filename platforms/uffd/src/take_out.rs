@@ -20,6 +20,7 @@
 //! program protected are read in spite of the protection; no protection changes meanwhile.
 
 use crate::api::{Wake, Writes};
+use crate::area::Delivery;
 use crate::copy::copy_page;
 use crate::parting::Commons;
 use crate::protect::{Access, Fixed};
@@ -28,7 +29,7 @@ use crate::transit::{Place, changes};
 use crate::uffd::Uffd;
 use highwater_os::sys;
 use highwater_platform::{Stop, UNMAP_PAGES_MAX, UnmapPage};
-use highwater_units::{CpuId, LARGE_PAGES, PAGE_SIZE};
+use highwater_units::{CpuId, LARGE_PAGES, PAGE_SIZE, SpaceId};
 use std::slice;
 
 /// Whether the pages after one that cannot be taken out are still tried.
@@ -199,13 +200,32 @@ impl Uffd {
     ) -> Result<(), Stop> {
         self.stage.populate(cpu, page.pfn).map_err(|_| Stop::Busy)?;
         let to = self.stage.address(page.pfn);
-        if fixed.at(address) != Access::None {
-            let from: *const u8 = std::ptr::with_exposed_provenance(address as usize);
-            // SAFETY: a readable page of the program that cannot change, to a page of the stage.
-            let copied = unsafe { copy_page(to, from) };
-            return if copied { Ok(()) } else { Err(Stop::Vanished) };
+        // SAFETY: a page of the program that cannot change, to a page of the stage.
+        unsafe { self.load_page(page.space, address, to, fixed) }
+    }
+
+    /// Copies a page of a space, whose entry the caller holds, to `to`. Fails with
+    /// `Stop::Vanished`, or with `Stop::Busy` if the page cannot be read now.
+    ///
+    /// A load from a vanished page raises SIGBUS, which ends the copy; or it waits for a handler,
+    /// which waits for the page's entry. So with handlers the kernel reads the page, and returns an
+    /// error.
+    ///
+    /// # Safety
+    /// `to` has room for a page.
+    pub(crate) unsafe fn load_page(
+        &self,
+        space: SpaceId,
+        address: u64,
+        to: *mut u8,
+        fixed: &Fixed<'_>,
+    ) -> Result<(), Stop> {
+        if fixed.at(address) == Access::None || self.areas.delivery(space) == Delivery::Handler {
+            return if self.read_program(address, to, fixed) { Ok(()) } else { Err(Stop::Busy) };
         }
-        if self.read_program(address, to, fixed) { Ok(()) } else { Err(Stop::Busy) }
+        let from = std::ptr::with_exposed_provenance(address as usize);
+        // SAFETY: room by contract; a readable page of the space.
+        if unsafe { copy_page(to, from) } { Ok(()) } else { Err(Stop::Vanished) }
     }
 
     /// Reads a page of the program into `to`: through /proc/self/mem, which ignores the protection

@@ -50,6 +50,19 @@ fn locked_pages_stay_in_memory() {
     }
 }
 
+/// Regression: with handlers, kswapd copied a page that was just dropped, and waited for a handler,
+/// which waited for kswapd. The program stood still for ever.
+#[test]
+fn pages_may_be_dropped_by_raw_calls_while_others_are_evicted() {
+    let place = Place::beside_others();
+    let program = place.c_program("raw_drops", &["3000"]);
+    let unlimited = place.run(&program).expect_success("raw drops");
+    for mode in Mode::ALL {
+        let limits = Limits { mode: Some(mode), ..Limits::of(4 * MIB) };
+        place.compare_output("raw drops", &unlimited, &limits, &program).expect_swapping();
+    }
+}
+
 /// Regression: the kernel found pages of the other process missing. MPI printed errors and copied
 /// by other means.
 #[test]
