@@ -9,15 +9,15 @@
 //! A process that is forked while /proc is read may be missed, as the kernel's kill of a process
 //! group may miss a process that joins it. Locking: none.
 
+use highwater_session::HELPER_NAME;
 use procfs::process::{Stat, all_processes};
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, getpid, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
-/// Name (comm) of the library's helper processes, and of this command.
+/// Name (comm) of this command.
 const OWN_NAME: &str = "highwater";
 /// Maximum number of members that are named; the others are counted.
 const NAMED_MAX: usize = 8;
@@ -39,7 +39,7 @@ impl Family {
     /// The family of this process.
     pub(crate) fn now() -> Family {
         let root = getpid().as_raw_nonzero().get();
-        Family(descendants(&stats(), root, is_helper))
+        Family(descendants(&stats(), root))
     }
 
     /// An empty family.
@@ -111,7 +111,7 @@ fn stats() -> Vec<Stat> {
 
 /// The living descendants of a process, by depth and pid, without helpers and without the
 /// descendants of a nested `highwater`.
-fn descendants(stats: &[Stat], root: i32, is_helper: impl Fn(&Stat) -> bool) -> Vec<Member> {
+fn descendants(stats: &[Stat], root: i32) -> Vec<Member> {
     let (mut found, mut at) = (Vec::<&Stat>::new(), 0);
     let children = |of: i32| stats.iter().filter(move |stat| stat.ppid == of && stat.pid != of);
     found.extend(children(root));
@@ -126,10 +126,10 @@ fn descendants(stats: &[Stat], root: i32, is_helper: impl Fn(&Stat) -> bool) -> 
     members.filter_map(Member::of).collect()
 }
 
-/// Whether a process is a helper of the library, and not a nested run of this command.
+/// Whether a process is a helper or guardian of the library: of a program, of a nested run of this
+/// command, or of this process.
 fn is_helper(stat: &Stat) -> bool {
-    let of = |who: &str| -> Option<PathBuf> { std::fs::read_link(format!("/proc/{who}/exe")).ok() };
-    stat.comm == OWN_NAME && of(&stat.pid.to_string()) != of("self")
+    stat.comm.as_bytes() == HELPER_NAME.to_bytes()
 }
 
 #[cfg(test)]
@@ -143,12 +143,12 @@ mod tests {
     }
 
     fn named(stats: &[Stat]) -> String {
-        let is_helper = |stat: &Stat| stat.comm == OWN_NAME && stat.pid >= 1000;
-        Family(descendants(stats, 10, is_helper)).to_string()
+        Family(descendants(stats, 10)).to_string()
     }
 
     #[test]
     fn descendants_are_named_and_others_are_not() {
+        let helper = HELPER_NAME.to_str().unwrap();
         let stats = [
             stat(1, "init", 0, 'S'),
             stat(10, OWN_NAME, 1, 'S'),
@@ -158,7 +158,8 @@ mod tests {
             stat(12, "orphan", 10, 'S'),
             stat(15, "gone", 11, 'Z'),
             stat(20, "other", 1, 'S'),
-            stat(1000, OWN_NAME, 11, 'S'),
+            stat(21, helper, 11, 'S'),
+            stat(22, helper, 21, 'S'),
         ];
         assert_eq!(named(&stats), "sh (11), orphan (12), a (13), b a)? (14)");
         assert_eq!(named(&stats[..2]), "");
@@ -166,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_run_in_a_run_has_a_family_of_its_own() {
-        let stats = [stat(11, OWN_NAME, 10, 'S'), stat(12, "program", 11, 'S')];
+        let guardian = stat(13, HELPER_NAME.to_str().unwrap(), 10, 'S');
+        let stats = [stat(11, OWN_NAME, 10, 'S'), stat(12, "program", 11, 'S'), guardian];
         assert_eq!(named(&stats), "highwater (11)");
     }
 

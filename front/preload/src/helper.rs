@@ -23,6 +23,7 @@ use crate::{balance, calls, descriptors, memory, program};
 use highwater_os::helper::{self, Program};
 use highwater_os::spawn;
 use highwater_os::sys::{futex_wait, futex_wake_all};
+use highwater_session::HELPER_NAME;
 use highwater_uffd::Delivery;
 use highwater_units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -105,7 +106,7 @@ pub(crate) fn start(
     let answer: &'static Answer =
         Box::leak(Box::new(Answer { given: AtomicU32::new(0), result: UnsafeCell::new(None) }));
     let keep = passed.iter().copied().chain(own).collect();
-    let guardian = helper::start(pid, keep, above, move |program| {
+    let guardian = helper::start(HELPER_NAME, pid, keep, above, move |program| {
         // SAFETY: the helper's copy, which nothing else owns.
         let owned = |fd| unsafe { OwnedFd::from_raw_fd(helper::lift(fd, above)) };
         lead(program, own.map(owned), answer, make);

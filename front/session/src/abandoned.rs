@@ -24,6 +24,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -33,8 +34,9 @@ pub const OWNER_FILE: &str = "owner";
 /// How the name of a run's directory in a public place begins; within it is the run's directory.
 pub const RUN_DIR_PREFIX: &str = "highwater-";
 
-/// The name (comm) of helpers and guardians, and of `highwater run`.
-const OWN_NAME: &[u8] = b"highwater";
+/// The name (comm) of helpers and guardians. It differs from the command's: a nested `highwater
+/// run` is a process of the run, and may have a helper, too.
+pub const HELPER_NAME: &CStr = c"highwater-mm";
 
 /// The fate of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +170,7 @@ fn any_with(path: &Path) -> rustix::io::Result<bool> {
         let Some(pid) = pid else { return false };
         let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
         read("environ").split(|byte| *byte == 0).any(|entry| entry == variable)
-            && read("comm").trim_ascii_end() != OWN_NAME
+            && read("comm").trim_ascii_end() != HELPER_NAME.to_bytes()
     };
     Ok(entries(proc.as_fd()).any(has))
 }

@@ -31,7 +31,9 @@ mod swap_room;
 mod tuning;
 mod turns;
 
-pub use abandoned::{OWNER_FILE, RUN_DIR_PREFIX, leave_run_dir, open_run_dir, remove_if_abandoned};
+pub use abandoned::{
+    HELPER_NAME, OWNER_FILE, RUN_DIR_PREFIX, leave_run_dir, open_run_dir, remove_if_abandoned,
+};
 pub use arbitration::{Claim, targets};
 pub use balance::{Borrowed, Excess, Misses, Times, give_excess};
 pub use budget::{Activity, BUDGET_FILE, Budget, Compacted, FLOOR, Member, Scope};

@@ -30,7 +30,7 @@ fn resident(root: i32) -> u64 {
         at += 1;
     }
     let is_helper = |pid: &i32| {
-        *pid != root && stats.iter().any(|stat| stat.pid == *pid && stat.comm == "highwater")
+        *pid != root && stats.iter().any(|stat| stat.pid == *pid && stat.comm == "highwater-mm")
     };
     tree.iter().filter(|pid| !is_helper(pid)).map(|pid| counted(*pid)).sum()
 }

@@ -27,6 +27,7 @@ mod tls;
 use clone::{Block, Ended, Task, flags};
 pub use descriptors::{descriptor_of, identity_of, lift, number_in_proc, renumber};
 use std::cell::Cell;
+use std::ffi::CStr;
 use std::io::{self, Write};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
@@ -87,6 +88,7 @@ impl Program {
 
 /// The arguments of a helper's start. Lives until its first thread has taken the body.
 struct Start<F> {
+    name: &'static CStr,
     program: Program,
     keep: Vec<RawFd>,
     above: RawFd,
@@ -98,18 +100,26 @@ struct Start<F> {
 }
 
 /// Starts a helper of the program `pid`, which owns this memory. The helper runs `body` and ends
-/// when `body` returns. Returns the pid of the guardian. The helper has copies of the descriptors
-/// `keep`, standard streams on /dev/null, and its own descriptors with numbers of at least `above`.
-/// The caller has blocked all signals: the helper's threads inherit the mask.
+/// when `body` returns. Returns the pid of the guardian. `name` is the name (comm) of both. The
+/// helper has copies of the descriptors `keep`, standard streams on /dev/null, and its own
+/// descriptors with numbers of at least `above`. The caller has blocked all signals: the helper's
+/// threads inherit the mask.
 ///
 /// # Errors
 /// The system refuses a process, or [`learn`] found an unknown layout of thread-local variables.
-pub fn start<F>(pid: u32, keep: Vec<RawFd>, above: RawFd, body: F) -> io::Result<i32>
+pub fn start<F>(
+    name: &'static CStr,
+    pid: u32,
+    keep: Vec<RawFd>,
+    above: RawFd,
+    body: F,
+) -> io::Result<i32>
 where
     F: FnOnce(Program) + Send + 'static,
 {
     let scratch = Block::new(tls::STACK_BYTES)?;
     let start = Box::new(Start {
+        name,
         program: Program { pid: pid.cast_signed(), in_proc: 0, pidfd: -1 },
         keep,
         above,
@@ -152,7 +162,7 @@ extern "C" fn guardian<F: FnOnce(Program) + Send + 'static>(argument: *mut libc:
     INSIDE.set(true);
     // SAFETY: leaked by `start`, and used by the guardian alone until it clones the helper.
     let start = unsafe { &mut *argument.cast::<Start<F>>() };
-    clone::begin(c"highwater");
+    clone::begin(start.name);
     clone::leave_group();
     descriptors::close_others(&start.keep);
     descriptors::raise_limit();
@@ -198,7 +208,7 @@ extern "C" fn helper<F: FnOnce(Program) + Send + 'static>(argument: *mut libc::c
     INSIDE.set(true);
     // SAFETY: leaked by `start`; only this thread takes the body.
     let start = unsafe { &*argument.cast::<Start<F>>() };
-    clone::begin(c"highwater");
+    clone::begin(start.name);
     let body = start.body.take().expect("there is one helper");
     body(start.program);
     clone::end_process(0)
@@ -291,7 +301,7 @@ mod tests {
         let words: Arc<[AtomicU32; 4]> = Arc::default();
         let (theirs, kept) = (words.clone(), std::fs::File::open("/dev/null").expect("a file"));
         let keep = std::os::fd::AsRawFd::as_raw_fd(&kept);
-        let made = start(std::process::id(), vec![keep], 3, move |program| {
+        let made = start(c"test", std::process::id(), vec![keep], 3, move |program| {
             theirs[0].store(std::process::id(), Relaxed);
             let threads_words = theirs.clone();
             let body = Box::new(move || {
@@ -319,7 +329,7 @@ mod tests {
         // SAFETY: the child makes system calls, allocates, and ends by a signal or _exit.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let made = start(std::process::id(), Vec::new(), 3, |_| {
+            let made = start(c"test", std::process::id(), Vec::new(), 3, |_| {
                 // SAFETY: kills the helper.
                 unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
             });
