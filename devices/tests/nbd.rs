@@ -13,7 +13,8 @@ use highwater_platform::testing::skip_or_fail;
 use highwater_platform::{Io, IoError};
 use highwater_units::{Bytes, PAGE_SIZE, Pfn};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -460,4 +461,24 @@ fn another_service_is_not_taken_for_a_server() {
     let opened =
         open_another_service(words, &options, |port| format!("nbd:127.0.0.1:{port}/swap:4M"));
     assert_eq!(opened, Err(Reason::NotNbd));
+}
+
+/// Other services that answer lines, as Redis does, and are known before the connection fails.
+#[test]
+fn a_service_that_waits_for_a_line_is_not_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let service = thread::spawn(move || {
+        [(); 2].map(|()| listener.accept().unwrap().0).map(|mut stream| {
+            thread::spawn(move || {
+                let is_line = stream.read(&mut [0; 100]).is_ok_and(|length| length > 0);
+                is_line && stream.write_all(b"+PONG\r\n").is_ok()
+            })
+        })
+    });
+    let spec = Spec::parse(&format!("nbd:127.0.0.1:{port}/swap:4M")).unwrap();
+    let opened = open_with(&spec, &OpenOptions::default());
+    assert_eq!(opened.map(drop).map_err(|error| error.reason), Err(Reason::NotNbd));
+    let answered = service.join().unwrap().map(|connection| connection.join().unwrap());
+    assert_eq!(answered, [false, true], "only the second connection is asked by a line");
 }

@@ -17,6 +17,10 @@ use crate::remote::verdict::{Problem, Refusal};
 use highwater_units::{Bytes, PAGE_SIZE};
 use std::time::Duration;
 
+/// How soon an NBD server usually greets. Servers of other protocols wait for the client to begin.
+const SOON: Duration = Duration::from_millis(500);
+/// A line that servers of Redis and HTTP answer.
+const LINE: &[u8] = b"PING\r\n\r\n";
 /// Requests to trim that are sent together.
 const TOGETHER: usize = 256;
 /// Bits of a cookie for the number of a request among those that are sent together.
@@ -62,6 +66,9 @@ impl Link {
         deadline: Duration,
     ) -> Result<Link, Failure> {
         let mut stream = Stream::connect(endpoint, deadline.min(DEADLINE), Acks::Prompt)?;
+        if deadline > SOON && !stream.await_readable(SOON) && is_of_another_kind(endpoint) {
+            return Err(Failure::Problem(Problem::Malformed));
+        }
         greet(&mut stream)?;
         endpoint.tls.as_ref().map_or(Ok(()), |tls| start_tls(&mut stream, tls))?;
         let terms = go(&mut stream, export)?;
@@ -156,6 +163,19 @@ impl Link {
         }
         Ok(())
     }
+}
+
+/// Whether a server answers a line, other than by the greeting of an NBD server that was slow. A
+/// connection of its own asks this: an NBD server would give up one with such a line.
+fn is_of_another_kind(endpoint: &Endpoint) -> bool {
+    let answer = || {
+        let mut stream = Stream::connect(endpoint, SOON, Acks::Delayed)?;
+        collect(&mut stream, |room| wire::put(room, &[LINE]));
+        stream.send()?;
+        stream.receive()?;
+        Ok::<_, Problem>(wire::may_greet(stream.waiting()))
+    };
+    answer() == Ok(false)
 }
 
 /// Receives the server's greeting, and collects the client's.

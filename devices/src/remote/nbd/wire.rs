@@ -66,6 +66,11 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from(u32_at(bytes, at)?) << 32 | u64::from(u32_at(bytes, at + 4)?))
 }
 
+/// Whether these may be the first bytes of a greeting.
+pub(super) fn may_greet(bytes: &[u8]) -> bool {
+    bytes.iter().zip(GREETING_MAGIC.to_be_bytes()).all(|(byte, of_magic)| *byte == of_magic)
+}
+
 /// Parses the first bytes that a server sends.
 pub(super) fn greeting(bytes: &[u8; GREETING_BYTES]) -> Result<Greeting, Malformed> {
     match (u64_at(bytes, 0), u64_at(bytes, 8), u16_at(bytes, 16)) {
