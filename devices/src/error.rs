@@ -4,6 +4,7 @@ use crate::spec::Spec;
 use highwater_units::Bytes;
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 /// A device that cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub struct OpenError {
 }
 
 /// The reason why a device cannot be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The directory, or the parent directory of the file, does not exist.
     Missing,
@@ -100,6 +101,8 @@ pub enum Reason {
     BadVariable,
     /// The file with the password cannot be read.
     PasswordFile {
+        /// Its path.
+        path: PathBuf,
         /// The operating system's error number; `None`: it does not hold what it should.
         errno: Option<i32>,
     },
@@ -252,8 +255,9 @@ impl fmt::Display for Reason {
                 "HIGHWATER_REMOTE_PATIENCE is no number of seconds, or HIGHWATER_REDIS_USER or \
                  HIGHWATER_REDIS_PASSWORD no UTF-8",
             ),
-            Reason::PasswordFile { errno } => {
-                unusable(f, "HIGHWATER_REDIS_PASSWORD_FILE", *errno, "at most 64 KiB of UTF-8")
+            Reason::PasswordFile { path, errno } => {
+                let file = format!("HIGHWATER_REDIS_PASSWORD_FILE {path:?}");
+                unusable(f, &file, *errno, "at most 64 KiB of UTF-8")
             }
             Reason::Failed { step, errno } => {
                 write!(f, "cannot {step}: {}", io::Error::from_raw_os_error(*errno))

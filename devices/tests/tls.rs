@@ -265,6 +265,24 @@ fn files_that_are_of_no_use_are_named() {
     }
 }
 
+/// The test runs itself with a list that has no end.
+#[test]
+fn a_list_of_authorities_is_read_up_to_a_limit() {
+    const LIST: &str = "SSL_CERT_FILE";
+    if std::env::var_os(LIST).is_some_and(|list| list == "/dev/zero") {
+        let spec = Spec::parse("rediss:127.0.0.1:1:4M").unwrap();
+        let opened = open_with(&spec, &OpenOptions::default());
+        let refused = Reason::TlsFile { file: LIST, errno: None };
+        assert_eq!(opened.map(drop).map_err(|error| error.reason), Err(refused));
+        return;
+    }
+    let mut itself = Command::new(std::env::current_exe().unwrap());
+    itself.args(["--exact", "a_list_of_authorities_is_read_up_to_a_limit"]);
+    let output = itself.env(LIST, "/dev/zero").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
 /// A stopped server is not waited for longer than for an answer.
 #[test]
 fn a_server_that_does_not_answer_is_given_up() {

@@ -3,8 +3,8 @@
 
 use crate::environment::secure_var;
 use crate::error::Reason;
-use crate::remote::short_file;
 use crate::remote::tls::{AUTHORITIES, CERTIFICATE, KEY, TlsFiles};
+use crate::short_file::read_short_file;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -137,10 +137,11 @@ impl RemoteOptions {
     /// The user, and the password of the variable or the file.
     pub(crate) fn login(&self) -> Result<Login, Reason> {
         let read = |path: &PathBuf| {
-            let bytes = short_file::read(path, PASSWORD_BYTES_MAX);
-            let bytes = bytes.map_err(|e| Reason::PasswordFile { errno: e.raw_os_error() })?;
+            let unusable = |errno| Reason::PasswordFile { path: path.clone(), errno };
+            let bytes = read_short_file(path, PASSWORD_BYTES_MAX);
+            let bytes = bytes.map_err(|error| unusable(error.raw_os_error()))?;
             let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-            let text = text.ok_or(Reason::PasswordFile { errno: None })?;
+            let text = text.ok_or_else(|| unusable(None))?;
             Ok(Secret(text.trim_end_matches(['\n', '\r']).to_owned()))
         };
         let from_file = self.password_file.as_ref().map(read).transpose()?;
@@ -212,14 +213,15 @@ mod tests {
             Ok(Some("other".to_owned()))
         );
         assert_eq!(password(&[]), Ok(None));
-        assert_eq!(
-            password(&[(PASSWORD_FILE, "/nonexistent")]),
-            Err(Reason::PasswordFile { errno: Some(libc::ENOENT) })
+        let unusable = |path: &str, errno| Err(Reason::PasswordFile { path: path.into(), errno });
+        let missing = password(&[(PASSWORD_FILE, "/nonexistent")]);
+        assert_eq!(missing, unusable("/nonexistent", Some(libc::ENOENT)));
+        assert!(
+            missing.unwrap_err().to_string().contains("\"/nonexistent\" cannot be read: No such")
         );
         std::fs::write(file.path(), [0xff]).unwrap();
         for unfit in [path, "/dev/zero"] {
-            let found = password(&[(PASSWORD_FILE, unfit)]);
-            assert_eq!(found, Err(Reason::PasswordFile { errno: None }), "{unfit}");
+            assert_eq!(password(&[(PASSWORD_FILE, unfit)]), unusable(unfit, None));
         }
     }
 }

@@ -26,7 +26,6 @@ pub(crate) mod nbd;
 pub(crate) mod redis;
 mod server;
 mod shared;
-mod short_file;
 mod silence;
 mod socket;
 mod store;

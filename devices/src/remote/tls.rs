@@ -10,15 +10,16 @@
 
 use crate::environment::is_privileged;
 use crate::error::{Reason, TlsFault};
-use crate::remote::short_file;
 use crate::remote::socket::Socket;
 use crate::remote::verdict::Problem;
+use crate::short_file::read_short_file;
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore,
 };
+use rustls_native_certs::load_certs_from_paths;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +30,8 @@ pub(super) const KEY: &str = "HIGHWATER_TLS_KEY";
 /// The name of the list of trusted authorities in messages.
 const SYSTEM: &str = "the system's list of authorities";
 /// Variables that name another list, for OpenSSL and for rustls-native-certs.
-const LISTS: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+const LIST: &str = "SSL_CERT_FILE";
+const LIST_DIRS: &str = "SSL_CERT_DIR";
 
 /// The longest file, in bytes. A list of all authorities has some 200 KiB.
 const FILE_BYTES_MAX: usize = 1 << 20;
@@ -63,10 +65,10 @@ impl Tls {
             (None, None) => builder.with_no_client_auth(),
             (Some(certificate), Some(key)) => {
                 let chain = certificates(CERTIFICATE, certificate)?;
-                let unfit = Reason::TlsFile { file: KEY, errno: None };
+                let unfit = || Reason::TlsFile { file: KEY, errno: None };
                 let key = contents(KEY, key)?;
-                let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| unfit)?;
-                builder.with_client_auth_cert(chain, key).map_err(|_| unfit)?
+                let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| unfit())?;
+                builder.with_client_auth_cert(chain, key).map_err(|_| unfit())?
             }
             (Some(_), None) => return Err(Reason::TlsFile { file: KEY, errno: MISSING }),
             (None, Some(_)) => return Err(Reason::TlsFile { file: CERTIFICATE, errno: MISSING }),
@@ -94,16 +96,23 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, Reason> {
     Ok(trusted)
 }
 
-/// The authorities that the system trusts.
-///
-/// The library that reads the list uses another one if a variable names it, also in a process that
-/// has raised its privileges: there such a variable is an error.
+/// The authorities that the system trusts, or those that variables name, which are an error in a
+/// process that has raised its privileges.
 fn system_authorities() -> Result<Vec<CertificateDer<'static>>, Reason> {
-    let is_named = || LISTS.iter().any(|name| std::env::var_os(name).is_some());
-    if is_privileged() && is_named() {
-        return Err(Reason::TlsFile { file: SYSTEM, errno: Some(libc::EPERM) });
+    let named = |name| std::env::var_os(name).filter(|paths| !paths.is_empty());
+    match (named(LIST), named(LIST_DIRS)) {
+        (None, None) => Ok(rustls_native_certs::load_native_certs().certs),
+        (Some(_), _) | (_, Some(_)) if is_privileged() => {
+            Err(Reason::TlsFile { file: SYSTEM, errno: Some(libc::EPERM) })
+        }
+        (list, dirs) => {
+            // The library that reads directories would read a list without end, too.
+            let list = list.map(|list| certificates(LIST, Path::new(&list))).transpose()?;
+            let dirs = dirs.iter().flat_map(std::env::split_paths);
+            let in_dirs = dirs.flat_map(|dir| load_certs_from_paths(None, Some(&dir)).certs);
+            Ok(list.into_iter().flatten().chain(in_dirs).collect())
+        }
     }
-    Ok(rustls_native_certs::load_native_certs().certs)
 }
 
 /// The certificates of a file, of which there must be one.
@@ -116,7 +125,7 @@ fn certificates(name: &'static str, file: &Path) -> Result<Vec<CertificateDer<'s
 
 /// Reads the file that a variable names.
 fn contents(name: &'static str, file: &Path) -> Result<Vec<u8>, Reason> {
-    let bytes = short_file::read(file, FILE_BYTES_MAX);
+    let bytes = read_short_file(file, FILE_BYTES_MAX);
     let bytes = bytes.map_err(|e| Reason::TlsFile { file: name, errno: e.raw_os_error() })?;
     bytes.ok_or(Reason::TlsFile { file: name, errno: None })
 }

@@ -18,11 +18,11 @@ use crate::{Refusal, options, swap};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
 use highwater_command::parse_error;
+use highwater_devices::read_short_file;
 use highwater_session::RUN_DIR;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -44,7 +44,7 @@ const OTHERS: [&str; 7] = [
 const SEPARATOR: char = ';';
 
 /// Largest file of settings: a device such as /dev/zero has no end.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+const FILE_BYTES_MAX: usize = 1 << 20;
 
 /// Least similarity, from 0 to 1, of an unknown name to the setting that was probably meant.
 const ALIKE: f64 = 0.9;
@@ -203,14 +203,11 @@ fn of_file(run: &Command, path: &Path) -> Result<Vec<Setting>, Refusal> {
     table.iter().map(setting).collect()
 }
 
-/// The text of a file. It may be a pipe, such as <(command) of a shell.
+/// The text of a file.
 fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    match text.len() as u64 > FILE_BYTES_MAX {
-        true => Err(io::Error::other("it is larger than 1 MiB")),
-        false => Ok(text),
-    }
+    let bytes = read_short_file(path, FILE_BYTES_MAX)?;
+    let bytes = bytes.ok_or_else(|| io::Error::other("it is larger than 1 MiB"))?;
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
 /// A value as it is written on the command line: several texts for an option that may be repeated.

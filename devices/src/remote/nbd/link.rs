@@ -37,7 +37,7 @@ pub(super) struct Link {
 }
 
 /// Why there is no connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// There may be one later.
     Problem(Problem),
