@@ -8,10 +8,10 @@ use crate::Refusal;
 use crate::elf::{self, Runtime, Verdict};
 use highwater_session::{FaultThreads, SystemCalls, come_as_signals};
 use rustix::fs::{Access, access};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -77,10 +77,10 @@ pub(crate) fn check(path: &Path) -> Result<Runtime, Refusal> {
         let file = File::open(&path).map_err(unreadable)?;
         match kind(&head(&file).map_err(unreadable)?) {
             Kind::Elf => return check_elf(&path, &file),
-            Kind::Script(interpreter) if !interpreter.exists() => {
-                return Err(lost_interpreter(&path, &interpreter));
-            }
-            Kind::Script(interpreter) => {
+            Kind::Script { interpreter, argument } => {
+                if let Some(lost) = lost(&interpreter, &argument) {
+                    return Err(lost_interpreter(&path, lost));
+                }
                 executable(&interpreter)?;
                 path = interpreter;
             }
@@ -92,6 +92,18 @@ pub(crate) fn check(path: &Path) -> Result<Runtime, Refusal> {
     }
     let what = format!("'{}' is interpreted over more than {SCRIPT_LEVELS} levels", path.display());
     Err(Refusal::new(what, "name the last interpreter in the #! line"))
+}
+
+/// The interpreter of a script, if it does not exist: that of the first line, or with a line end of
+/// Windows the one that env(1) searches. env names others that it does not find itself.
+fn lost<'a>(interpreter: &'a Path, argument: &'a OsStr) -> Option<&'a Path> {
+    let is_env = interpreter.file_name() == Some(OsStr::new("env"));
+    let is_of_windows = argument.as_bytes().ends_with(b"\r");
+    let is_option = argument.as_bytes().starts_with(b"-");
+    let searched = (is_env && is_of_windows && !is_option).then_some(argument);
+    let is_missing = |name: &&OsStr| find(name, std::env::var_os("PATH").as_deref()).is_err();
+    let missing = searched.filter(is_missing).map(Path::new);
+    (!interpreter.exists()).then_some(interpreter).or(missing)
 }
 
 /// The refusal of a script whose interpreter does not exist.
@@ -119,7 +131,11 @@ fn head(file: &File) -> std::io::Result<Vec<u8>> {
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     Elf,
-    Script(PathBuf),
+    /// An interpreter, with one argument or an empty one. Its blanks are single spaces.
+    Script {
+        interpreter: PathBuf,
+        argument: OsString,
+    },
     Unknown,
 }
 
@@ -128,10 +144,14 @@ fn kind(head: &[u8]) -> Kind {
         return Kind::Elf;
     }
     let line = head.strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next());
-    // A carriage return is part of the name.
-    let mut words = line.unwrap_or_default().split(|byte| b" \t".contains(byte));
-    match words.find(|word| !word.is_empty()) {
-        Some(interpreter) => Kind::Script(PathBuf::from(OsStr::from_bytes(interpreter))),
+    // A carriage return is part of the last word.
+    let words = line.unwrap_or_default().split(|byte| b" \t".contains(byte));
+    let mut words = words.filter(|word| !word.is_empty());
+    match words.next() {
+        Some(interpreter) => Kind::Script {
+            interpreter: PathBuf::from(OsStr::from_bytes(interpreter)),
+            argument: OsString::from_vec(words.collect::<Vec<_>>().join(&b' ')),
+        },
         None => Kind::Unknown,
     }
 }
@@ -275,13 +295,17 @@ mod tests {
 
     #[test]
     fn kinds_are_those_of_the_kernel() {
-        let script = |path: &str| Kind::Script(PathBuf::from(path));
+        let with = |path: &str, argument: &str| Kind::Script {
+            interpreter: path.into(),
+            argument: argument.into(),
+        };
+        let script = |path: &str| with(path, "");
         for (head, expected) in [
             (&b"\x7fELF\x02"[..], Kind::Elf),
             (b"#!/bin/sh\necho", script("/bin/sh")),
-            (b"#! /usr/bin/env python3\n", script("/usr/bin/env")),
+            (b"#! /usr/bin/env \t python3 -u \n", with("/usr/bin/env", "python3 -u")),
             (b"#!/bin/sh\r\n", script("/bin/sh\r")),
-            (b"#!/bin/sh \r\n", script("/bin/sh")),
+            (b"#!/bin/sh \r\n", with("/bin/sh", "\r")),
             (b"#!\n/bin/sh", Kind::Unknown),
             (b"echo hello\n", Kind::Unknown),
             (b"", Kind::Unknown),
@@ -294,13 +318,24 @@ mod tests {
     fn scripts_with_windows_line_ends_are_refused_as_the_kernel_does() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("script");
-        std::fs::write(&path, "#!/bin/sh\r\nexit 0\r\n").unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-        let executed = std::process::Command::new(&path).status();
-        assert_eq!(executed.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+        let write = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        };
+        let executed = || std::process::Command::new(&path).status();
+        write("#!/bin/sh\r\nexit 0\r\n");
+        assert_eq!(executed().unwrap_err().kind(), std::io::ErrorKind::NotFound);
         let refusal = check(&path).unwrap_err();
         assert!(refusal.what().contains("'/bin/sh\\r', was not found: the script"), "{refusal}");
         assert!(refusal.remedy().starts_with("run sed -i 's/\\r$//' '/"), "{refusal}");
+        write("#!/usr/bin/env sh\r\nexit 0\r\n");
+        assert_eq!(executed().unwrap().code(), Some(127), "env does not find it");
+        let refusal = check(&path).unwrap_err();
+        assert!(refusal.what().contains("'sh\\r', was not found: the script has"), "{refusal}");
+        for served in ["#!/usr/bin/env -S sh\r\n", "#!/usr/bin/env sh\n"] {
+            write(served);
+            assert_eq!(check(&path), Ok(Runtime::C), "{served:?}");
+        }
     }
 
     #[test]
