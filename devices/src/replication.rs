@@ -1,6 +1,6 @@
 //! Statistics of devices with replicas.
 
-use std::iter::Sum;
+use std::collections::BTreeMap;
 
 /// Counts since the device was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,13 +24,33 @@ pub struct LostReplica {
     pub left: String,
 }
 
-impl Sum for Replication {
-    fn sum<I: Iterator<Item = Replication>>(devices: I) -> Replication {
-        devices.fold(Replication::default(), |sum, device| Replication {
-            lost: sum.lost + device.lost,
-            single_writes: sum.single_writes + device.single_writes,
-            second_reads: sum.second_reads + device.second_reads,
-            hedged_reads: sum.hedged_reads + device.hedged_reads,
-        })
+impl Replication {
+    /// The sum over devices with their names. Of devices with one name, a lost replica counts once:
+    /// a forked child has the device of its parent, and one of its own.
+    pub fn sum(devices: impl Iterator<Item = (String, Replication)>) -> Replication {
+        let (mut sum, mut lost) = (Replication::default(), BTreeMap::new());
+        for (name, device) in devices {
+            let most = lost.entry(name).or_insert(0);
+            *most = device.lost.max(*most);
+            sum.single_writes += device.single_writes;
+            sum.second_reads += device.second_reads;
+            sum.hedged_reads += device.hedged_reads;
+        }
+        Replication { lost: lost.values().sum(), ..sum }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_replica_counts_once_by_name() {
+        let device = |name: &str, lost| {
+            (name.to_owned(), Replication { lost, single_writes: 2, ..Replication::default() })
+        };
+        let own_and_inherited = [device("a", 1), device("b", 0), device("a", 1), device("c", 1)];
+        let sum = Replication::sum(own_and_inherited.into_iter());
+        assert_eq!(sum, Replication { lost: 2, single_writes: 8, ..Replication::default() });
     }
 }

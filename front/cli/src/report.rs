@@ -88,7 +88,7 @@ pub(crate) struct Report {
     pub(crate) swap_io_errors: u64,
     /// What swap devices refused for lack of room although they had free slots.
     pub(crate) swap_refused_bytes: u64,
-    /// Replicas of swap that a process gave up or started without, counted in each.
+    /// Most replicas of swap that one process gave up or started without.
     pub(crate) replicas_lost: u64,
     /// Times a thread of the program freed memory itself.
     pub(crate) direct_reclaims: u64,

@@ -56,10 +56,9 @@ pub(crate) fn problems(report: &Report) -> Vec<String> {
         ));
     }
     if report.replicas_lost > 0 {
-        let times = counted(report.replicas_lost, "time", "times");
+        let replicas = counted(report.replicas_lost, "replica", "replicas");
         lines.push(format!(
-            "a replica of swap did not answer ({times}; each process counts its own): pages were \
-             on the other one only; check the servers"
+            "{replicas} of swap did not answer: pages were on the other one only; check the servers"
         ));
     }
     if let Some(failures) = report.tiers.as_ref().map(|it| it.writeback_failures).filter(|n| *n > 0)
@@ -452,7 +451,7 @@ mod tests {
         let mut report = report(&two_processes());
         report.replicas_lost = 2;
         let text = text(&report);
-        assert!(text.contains("a replica of swap did not answer (2 times; each"), "{text}");
+        assert!(text.contains("2 replicas of swap did not answer: pages"), "{text}");
     }
 
     #[test]

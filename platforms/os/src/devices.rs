@@ -233,7 +233,8 @@ impl Devices {
 
     /// The sum over all devices.
     pub fn replication(&self) -> Replication {
-        self.present().filter_map(|device| device.replication()).sum()
+        let of = self.present().filter_map(|it| Some((it.info().name, it.replication()?)));
+        Replication::sum(of)
     }
 
     /// The replicas that are not used any more.

@@ -200,7 +200,7 @@ counters! {
     TierWritebackFailures "tier_writeback_failures" sum "Pages whose write to a slow level failed."
     TierSlowReads "tier_slow_reads" sum "Pages read from a slow level."
     TierSlowWrites "tier_slow_writes" sum "Pages that a fast level did not take."
-    ReplicasLost "replicas_lost" sum "Replicas of swap that a process gave up or started without."
+    ReplicasLost "replicas_lost" peak "Most replicas that a process gave up or started without."
     ReplicaSingleWrites "replica_single_writes" sum "Pages written to one of two replicas only."
     ReplicaSecondReads "replica_second_reads" sum "Reads that failed on one replica, not on both."
     ReplicaHedgedReads "replica_hedged_reads" sum "Slow reads that the other was asked, too."

@@ -242,8 +242,9 @@ fn a_process_that_starts_later_uses_the_server_that_is_left() {
     let text = place.path("text");
     random_lines(&text, 8 * MIB);
     let script = place.path("later.sh");
-    let sort = format!("LC_ALL=C exec sort -S 64M --parallel=2 {}", text.display());
-    std::fs::write(&script, format!("#!/bin/sh\necho filled\nread line\n{sort}\n")).unwrap();
+    let sort = format!("sort -S 64M --parallel=2 {}", text.display());
+    let lines = ["#!/bin/sh", "echo filled", "read line", "export LC_ALL=C", &sort, &sort, ""];
+    std::fs::write(&script, lines.join("\n")).unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let expected = without_limits(&script);
     for (which, signal) in [(Which::Redis, libc::SIGKILL), (Which::Nbd, libc::SIGSTOP)] {
@@ -255,7 +256,11 @@ fn a_process_that_starts_later_uses_the_server_that_is_left() {
         assert!(ended.status.success(), "{}", ended.errors);
         assert!(format!("filled\n{}", ended.output) == expected, "{which:?}");
         assert!(counted(&place, "pswpin") > 0);
-        assert_eq!(counted(&place, "replicas_lost"), 1, "{which:?}");
+        assert_eq!(
+            counted(&place, "replicas_lost"),
+            1,
+            "{which:?}: two processes start without it"
+        );
         assert_eq!(counted(&place, "replica_single_writes"), counted(&place, "pswpout"));
     }
 }
