@@ -154,6 +154,8 @@ impl Follower {
         match decide(item.wanted, manager.swap_part(device)) {
             Task::Nothing => {
                 self.removals.retain(|removal| removal.device() != device);
+                // If it is wanted again, it is opened again.
+                self.refused.retain(|refused| *refused != device);
                 Progress::Done
             }
             Task::Open => self.open(place, device, item),
@@ -189,17 +191,17 @@ impl Follower {
         let opened = open(&item.area, settings).and_then(|opened| {
             swap_room::share_one(self.share, item.level, opened.as_ref()).map(|()| opened)
         });
-        match opened {
-            Ok(opened) => exclude(|| {
+        let opening = opened.map(|opened| {
+            exclude(|| {
                 manager.platform().devices().add(device, opened);
                 // It was vacant, and has pages.
                 let _ = manager.swapon(device);
-            }),
-            Err(_) => {
-                self.refused.push(device);
-                self.share.refuse_swap(place);
-            }
+            });
+        });
+        if opening.is_err() {
+            self.refused.push(device);
         }
+        self.share.note_swap_opening(place, opening.as_ref().map(|()| ()).map_err(String::as_str));
         Progress::Moves
     }
 

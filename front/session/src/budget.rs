@@ -34,7 +34,7 @@
 use crate::arbitration::Claim;
 use crate::shared_pages::{pages_in, signed_pages_in};
 use crate::stats_file::{Image, is_ended, map_shared};
-use crate::swap_list::{SwapFailure, SwapInUse, SwapItem, SwapList, Wanted};
+use crate::swap_list::{SwapFailure, SwapInUse, SwapItem, SwapList, SwapOpenings, Wanted};
 use crate::swap_room::{SwapRoom, SwapWords};
 use crate::tuning::{Tuning, TuningWords};
 use highwater_devices::Area;
@@ -409,9 +409,9 @@ impl Budget {
         self.words().swap_list.failure(place)
     }
 
-    /// Processes that could not open a device since it was added.
-    pub fn swap_refusals(&self, place: usize) -> u64 {
-        self.words().swap_list.refusals(place)
+    /// What processes found that have opened a device since it was added.
+    pub fn swap_openings(&self, place: usize) -> SwapOpenings {
+        self.words().swap_list.openings(place)
     }
 
     /// The swap devices by place; `None`: the place is free.

@@ -57,7 +57,7 @@ fn look(budget: &Budget, random: &mut Prng) {
     for place in 0..budget.swap_items().len() {
         budget.swap_claimed(place);
         budget.swap_failure(place);
-        budget.swap_refusals(place);
+        budget.swap_openings(place);
     }
     let slots: u64 = budget.swap_in_use().iter().map(|device| device.slots_left()).sum();
     let sums = [slots, budget.pages_left(), budget.granted(), budget.unpaged(), budget.limit()];

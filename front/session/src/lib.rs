@@ -53,6 +53,6 @@ pub use stats_file::{
     unpublished,
 };
 pub use swap_dir::{default_swap, file_system_name, free_space, is_in_memory};
-pub use swap_list::{SwapFailure, SwapInUse, SwapItem, Wanted};
+pub use swap_list::{SwapFailure, SwapInUse, SwapItem, SwapOpenings, Wanted};
 pub use swap_room::{SWAP_LEVELS_MAX, SwapRoom};
 pub use tuning::Tuning;

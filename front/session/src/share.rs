@@ -469,9 +469,9 @@ impl Share {
         self.budget.fail_swap(place, failure);
     }
 
-    /// This process cannot open a device.
-    pub fn refuse_swap(&self, place: usize) {
-        self.budget.words().swap_list.refuse(place);
+    /// Notes whether this process could open a device that was added, or why not.
+    pub fn note_swap_opening(&self, place: usize, opening: Result<(), &str>) {
+        self.budget.words().swap_list.note_opening(place, opening);
     }
 
     /// Clears entries of processes that have ended.

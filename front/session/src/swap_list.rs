@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// The longest text of a device: its path may have 4096 bytes.
 const TEXT_WORDS: usize = 4352 / size_of::<u64>();
+/// The longest reason why a device cannot be used. It names the device.
+const REASON_WORDS: usize = 4608 / size_of::<u64>();
 
 const FREE: u64 = 0;
 const CLAIMED: u64 = 1;
@@ -28,10 +30,18 @@ struct Item {
     state: AtomicU64,
     /// A [`SwapFailure`].
     failure: AtomicU64,
-    /// Processes that could not open it.
-    refusals: AtomicU64,
+    /// Processes that opened it, and those that could not.
+    opened: AtomicU64,
+    refused: AtomicU64,
+    /// Why the first of them could not.
+    reason: Text<REASON_WORDS>,
+    text: Text<TEXT_WORDS>,
+}
+
+#[repr(C)]
+struct Text<const WORDS: usize> {
     len: AtomicU64,
-    text: [AtomicU64; TEXT_WORDS],
+    words: [AtomicU64; WORDS],
 }
 
 /// The shared words.
@@ -81,6 +91,17 @@ impl SwapInUse {
         });
         slots.sum()
     }
+}
+
+/// What the processes of a run found when they opened a device that was added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwapOpenings {
+    /// Processes that opened it.
+    pub opened: u64,
+    /// Processes that could not.
+    pub refused: u64,
+    /// Why the first of these could not.
+    pub reason: String,
 }
 
 /// Why a process could not move its pages off a device.
@@ -153,7 +174,9 @@ impl SwapList {
         };
         let place = self.items.iter().position(|item| claim(&item))?;
         let level = levels(&self.items()[..place]);
-        if level + area.spec.levels().len() > SWAP_LEVELS_MAX || !self.items[place].write(&text) {
+        if level + area.spec.levels().len() > SWAP_LEVELS_MAX
+            || !self.items[place].text.write(&text)
+        {
             self.items[place].state.store(FREE, SeqCst);
             return None;
         }
@@ -166,7 +189,9 @@ impl SwapList {
     pub(crate) fn want(&self, place: usize, wanted: Wanted) -> u64 {
         let item = &self.items[place];
         item.failure.store(0, SeqCst);
-        item.refusals.store(0, SeqCst);
+        item.opened.store(0, SeqCst);
+        item.refused.store(0, SeqCst);
+        item.reason.len.store(0, SeqCst);
         item.state.store(if wanted == Wanted::Used { USED } else { GONE }, SeqCst);
         self.changed()
     }
@@ -185,18 +210,27 @@ impl SwapList {
         SwapFailure::from_word(self.items[place].failure.load(SeqCst))
     }
 
-    /// Notes that a process could not open a device.
-    pub(crate) fn refuse(&self, place: usize) {
-        self.items[place].refusals.fetch_add(1, SeqCst);
+    /// Notes whether a process could open a device, or why not.
+    pub(crate) fn note_opening(&self, place: usize, opening: Result<(), &str>) {
+        let item = &self.items[place];
+        match opening {
+            Ok(()) => _ = item.opened.fetch_add(1, SeqCst),
+            Err(reason) if item.refused.fetch_add(1, SeqCst) == 0 => _ = item.reason.write(reason),
+            Err(_) => {}
+        }
     }
 
-    /// Processes that could not open a device since it was added.
-    pub(crate) fn refusals(&self, place: usize) -> u64 {
-        self.items[place].refusals.load(SeqCst)
+    /// What processes found that have opened a device since it was added.
+    pub(crate) fn openings(&self, place: usize) -> SwapOpenings {
+        let item = &self.items[place];
+        let [opened, refused] = [&item.opened, &item.refused].map(|it| it.load(SeqCst));
+        // Another process may have written anything.
+        let reason = item.reason.read().unwrap_or_default().replace(char::is_control, "?");
+        SwapOpenings { opened, refused, reason }
     }
 }
 
-impl Item {
+impl<const WORDS: usize> Text<WORDS> {
     /// Writes the text, if it fits.
     fn write(&self, text: &str) -> bool {
         let words = text.as_bytes().chunks(size_of::<u64>()).map(|bytes| {
@@ -204,23 +238,28 @@ impl Item {
             word[..bytes.len()].copy_from_slice(bytes);
             u64::from_ne_bytes(word)
         });
-        let fits = text.len() <= TEXT_WORDS * size_of::<u64>();
-        self.text.iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
+        let fits = text.len() <= WORDS * size_of::<u64>();
+        self.words.iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
         self.len.store(text.len() as u64, SeqCst);
         fits
     }
 
+    fn read(&self) -> Option<String> {
+        let len = self.len.load(SeqCst) as usize;
+        let words = self.words.iter().take(len.div_ceil(size_of::<u64>()));
+        let bytes: Vec<u8> = words.flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
+        String::from_utf8(bytes.get(..len)?.to_vec()).ok()
+    }
+}
+
+impl Item {
     fn read(&self, level: usize) -> Option<SwapItem> {
         let wanted = match self.state.load(SeqCst) {
             USED => Wanted::Used,
             GONE => Wanted::Gone,
             _ => return None,
         };
-        let len = self.len.load(SeqCst) as usize;
-        let words = self.text.iter().take(len.div_ceil(size_of::<u64>()));
-        let bytes: Vec<u8> = words.flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
-        let text = std::str::from_utf8(bytes.get(..len)?).ok()?;
-        let area = Area::parse_with(text, Injection::Allowed).ok()?;
+        let area = Area::parse_with(&self.text.read()?, Injection::Allowed).ok()?;
         Some(SwapItem { area, wanted, level })
     }
 }
@@ -231,12 +270,16 @@ mod tests {
 
     fn list() -> Box<SwapList> {
         let word = || AtomicU64::new(0);
+        fn text<const WORDS: usize>() -> Text<WORDS> {
+            Text { len: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) }
+        }
         let item = |_| Item {
             state: word(),
             failure: word(),
-            refusals: word(),
-            len: word(),
-            text: std::array::from_fn(|_| word()),
+            opened: word(),
+            refused: word(),
+            reason: text(),
+            text: text(),
         };
         Box::new(SwapList { changes: word(), items: std::array::from_fn(item) })
     }
@@ -290,12 +333,26 @@ mod tests {
     }
 
     #[test]
+    fn the_first_reason_is_kept_until_the_device_is_wanted_again() {
+        let list = list();
+        list.add(&area("ram:1M"), |_| ());
+        assert_eq!(list.openings(0), SwapOpenings::default());
+        for opening in [Err("full"), Ok(()), Err("gone")] {
+            list.note_opening(0, opening);
+        }
+        let found = SwapOpenings { opened: 1, refused: 2, reason: "full".to_owned() };
+        assert_eq!(list.openings(0), found);
+        list.want(0, Wanted::Used);
+        assert_eq!(list.openings(0), SwapOpenings::default());
+    }
+
+    #[test]
     fn what_cannot_be_read_is_no_device() {
         let list = list();
         list.add(&area("ram:1M"), |_| ());
-        list.items[0].len.store(u64::MAX, SeqCst);
+        list.items[0].text.len.store(u64::MAX, SeqCst);
         assert_eq!(list.items()[0], None);
-        list.items[0].len.store(3, SeqCst);
+        list.items[0].text.len.store(3, SeqCst);
         assert_eq!(list.items()[0], None);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! add     open it once as a check -> into the list -> wait until all processes use it
+//!                                                 \-> none of them can: off the list
 //! remove  is there room elsewhere? -> off the list -> wait until all have moved their pages
 //!                                                 \-> one has failed: all use it again
 //! ```
@@ -13,7 +14,9 @@ use crate::swap::{in_memory, open};
 use highwater_command::{counted, say_bare};
 use highwater_devices::{Area, Seal, Server, Spec};
 use highwater_mm::stats::Counter;
-use highwater_session::{Budget, SWAP_LEVELS_MAX, SwapFailure, SwapInUse, SwapItem, Wanted};
+use highwater_session::{
+    Budget, SWAP_LEVELS_MAX, SwapFailure, SwapInUse, SwapItem, SwapOpenings, Wanted,
+};
 use highwater_units::Bytes;
 use std::io::IsTerminal;
 use std::path::absolute;
@@ -86,21 +89,35 @@ pub(super) fn add(area: &Area, budget: &Budget) -> Result<String, Refusal> {
         let what = format!("a session has at most {SWAP_LEVELS_MAX} swap devices in its life");
         return Err(Refusal::new(what, "add one again that was removed, with the same size"));
     };
+    await_all(change, budget);
+    let items = budget.swap_items();
+    let is_it = |item: &SwapItem| item.area == *area;
+    let place = items.iter().position(|item| item.as_ref().is_some_and(is_it));
+    let openings = place.map(|place| (place, budget.swap_openings(place)));
+    let cannot = match openings {
+        Some((place, SwapOpenings { opened: 0, refused: 1.., reason })) => {
+            await_all(budget.want_swap(place, Wanted::Gone), budget);
+            let what = format!("no process of the session can use {reason}");
+            return Err(Refusal::new(what, "name a device that they can use"));
+        }
+        Some((_, SwapOpenings { refused: few @ 1.., reason, .. })) => {
+            let few = counted(few, "process", "processes");
+            Some(format!("; {few} cannot use it: {reason}"))
+        }
+        _ => None,
+    };
+    let is_in_memory = in_memory(slice::from_ref(area)).is_some();
+    let warning = is_in_memory.then_some("; it is in memory, which the limit does not count");
+    let (cannot, warning) = (cannot.unwrap_or_default(), warning.unwrap_or_default());
+    Ok(format!("swap-add = {area}{cannot}{warning}\n"))
+}
+
+/// Waits until all processes have carried out a change, but not for stopped ones.
+fn await_all(change: u64, budget: &Budget) {
     let began = Instant::now();
     while budget.swap_behind(change) > 0 && began.elapsed() < STILL {
         sleep(LOOK);
     }
-    let items = budget.swap_items();
-    let is_it = |item: &SwapItem| item.area == *area;
-    let place = items.iter().position(|item| item.as_ref().is_some_and(is_it));
-    let without = place.map_or(0, |place| budget.swap_refusals(place));
-    let cannot = |few| format!("; {} cannot open it", counted(few, "process", "processes"));
-    let notes = [
-        (without > 0).then(|| cannot(without)),
-        in_memory(slice::from_ref(area))
-            .map(|_| "; it is in memory, which the limit does not count".to_owned()),
-    ];
-    Ok(format!("swap-add = {area}{}\n", notes.into_iter().flatten().collect::<String>()))
 }
 
 /// The place in the list of the device that a text names, if it can be removed.

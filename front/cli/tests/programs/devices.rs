@@ -54,6 +54,40 @@ fn pages_move_from_device_to_device_while_processes_use_them() {
     session.end();
 }
 
+/// Programs that may not write files of this size, alone and beside one that may.
+#[test]
+fn a_device_that_no_process_can_use_is_not_added() {
+    let place = Place::new();
+    let program = place.compile("devices", "devices", &[]);
+    let program = program.display();
+    let file = format!("dir:{}:256M", place.path("").display());
+    let alone = format!("ulimit -f 1000; exec {program} 1 24");
+    let beside = format!("exec 3<&0; {program} 0 8 <&3 & ({alone}) <&3; wait");
+    let sh = std::path::Path::new("sh");
+    let reason = format!("swap \"{file}\": files are limited to 500 KiB here (ulimit -f)");
+    for (name, script, programs) in [("alone", &alone, 1), ("beside", &beside, 2)] {
+        let arguments = ["-c", script];
+        let mut session = Session::swapping(name, 24 * MIB, &["ram:256M"], &[sh], &arguments);
+        (0..programs).for_each(|_| session.expect_line("started"));
+        let request = format!("swap-add={file}");
+        if name == "alone" {
+            for _ in 0..2 {
+                let refusal = session.refusal(&request);
+                let expected = format!("no process of the session can use {reason}; name");
+                assert!(refusal.contains(&expected), "{refusal}");
+                assert_eq!(session.swap().len(), 1, "it is not left there");
+            }
+        } else {
+            let expected = format!("swap-add = {file}; 2 processes cannot use it: {reason}\n");
+            assert_eq!(session.ctl(&request), Some(expected));
+            assert_eq!(session.swap().len(), 2);
+        }
+        session.finish();
+        (0..programs).for_each(|_| session.expect_line("ended"));
+        session.end();
+    }
+}
+
 #[test]
 fn a_device_stays_where_its_pages_have_no_other_room() {
     let place = Place::new();
