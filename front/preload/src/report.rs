@@ -205,7 +205,6 @@ impl Reporter {
             (Counter::SampledBytes, sample.bytes),
             (Counter::SampledNanos, sample.nanos),
             (Counter::PagedPeak, peak),
-            (Counter::HighWaterBytes, high_water()),
             (Counter::ArenaBytes, platform.frames_peak().0),
             (Counter::RamDeviceBytes, ram_device),
             (Counter::SealBytes, platform.devices().tables().0),
@@ -240,14 +239,6 @@ impl Reporter {
         }
         *peak
     }
-}
-
-/// VmHWM: the peak resident set.
-fn high_water() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
 }
 
 /// CPU time of the helper.

@@ -8,6 +8,7 @@
 //! read in pieces into one buffer, and only sums by kind are kept.
 
 use highwater_mm::stats::Counter;
+use highwater_units::Bytes;
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -39,7 +40,7 @@ pub(crate) enum Kind {
 /// Number of kinds.
 const KINDS: usize = Kind::Other as usize + 1;
 
-/// Resident bytes by kind.
+/// Resident bytes by kind, as they count for this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elsewhere {
     bytes: [u64; KINDS],
@@ -49,6 +50,11 @@ impl Elsewhere {
     /// Sum over the kinds.
     pub(crate) fn total(&self) -> u64 {
         self.bytes.iter().sum()
+    }
+
+    /// Memory in mappings that other processes may map, too.
+    pub(crate) fn shared(&self) -> Bytes {
+        Bytes(self.bytes[Kind::Shared as usize])
     }
 
     /// Without `own` bytes of the manager's, which look like other anonymous memory.
@@ -75,13 +81,15 @@ impl Elsewhere {
     }
 }
 
-/// Resident memory, in bytes. Of a page that several processes map, each has its share (Pss).
+/// Resident memory, in bytes. A page that is mapped several times counts once: of a page that
+/// several processes map, each has its share (Pss).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Outside the ranges, pages of others included.
+    /// Outside the ranges.
     pub(crate) elsewhere: Elsewhere,
-    /// The part of `elsewhere` that counts for this process.
-    pub(crate) elsewhere_counted: u64,
+    /// The part of resident memory outside the ranges that counts for other processes, or counts
+    /// for this one already (Rss without Pss).
+    pub(crate) elsewhere_again: u64,
     /// The part of resident memory in the ranges that counts for other processes (Rss without Pss).
     pub(crate) shared: u64,
 }
@@ -125,7 +133,8 @@ fn parse(mut source: impl Read, paged: &Paged) -> io::Result<Seen> {
 struct Parser<'a> {
     paged: &'a Paged,
     found: Elsewhere,
-    found_counted: u64,
+    /// Rss without Pss.
+    found_again: u64,
     /// Paged: resident bytes, and those of them that count for this process.
     resident: u64,
     resident_counted: u64,
@@ -152,7 +161,7 @@ impl Parser<'_> {
         Parser {
             paged,
             found: Elsewhere::default(),
-            found_counted: 0,
+            found_again: 0,
             resident: 0,
             resident_counted: 0,
             mapping: None,
@@ -164,7 +173,7 @@ impl Parser<'_> {
     fn seen(&self) -> Seen {
         Seen {
             elsewhere: self.found,
-            elsewhere_counted: self.found_counted,
+            elsewhere_again: self.found_again,
             shared: self.resident.saturating_sub(self.resident_counted),
         }
     }
@@ -202,9 +211,9 @@ impl Parser<'_> {
             self.resident += rss;
             self.resident_counted += pss;
         } else {
-            self.found.bytes[kind as usize] += rss;
+            self.found.bytes[kind as usize] += pss;
             self.found.bytes[Kind::Huge as usize] += huge;
-            self.found_counted += pss + huge;
+            self.found_again += rss.saturating_sub(pss);
         }
     }
 
@@ -289,22 +298,22 @@ mod tests {
 
     const SMAPS: &str = "\
         1000-2000 r-xp 00000000 08:01 7                 /usr/bin/a program\n\
-        Size:                  4 kB\nRss:                   4 kB\nPss:    1 kB\nVmFlags: rd ex mr\n\
-        2000-3000 rw-p 00001000 00:00 0 \nRss:  1 kB\nVmFlags: rd wr\n\
-        3000-5000 rw-p 00000000 00:00 0                 [heap]\nRss:   8 kB\nVmFlags: rd wr\n\
+        Size:                 12 kB\nRss:                  12 kB\nPss:    4 kB\nVmFlags: rd ex mr\n\
+        2000-3000 rw-p 00001000 00:00 0 \nPss:  1 kB\nVmFlags: rd wr\n\
+        3000-5000 rw-p 00000000 00:00 0                 [heap]\nPss:   8 kB\nVmFlags: rd wr\n\
         7000-8000 ---p 00000000 00:00 0 \nRss:  0 kB\nVmFlags: mr\n\
         8000-a000 rw-p 00000000 00:00 0 \nRss: 16 kB\n\
         Pss:   7 kB\nPss_Dirty: 3 kB\nVmFlags: rd wr mr mw me um uw dc sd\n\
-        a000-b000 rwxp 00000000 00:00 0 \nRss: 32 kB\nVmFlags: rd wr ex\n\
-        b000-c000 rw-s 00000000 00:01 9                 /memfd:x (deleted)\nRss: 64 kB\n\
+        a000-b000 rwxp 00000000 00:00 0 \nPss: 32 kB\nVmFlags: rd wr ex\n\
+        b000-c000 rw-s 00000000 00:01 9         /memfd:x (deleted)\nRss: 128 kB\nPss: 64 kB\n\
         VmFlags: rd wr sh\n\
         c000-d000 rw-p 00000000 00:00 0                 /anon_hugepage (deleted)\nRss: 0 kB\n\
         Shared_Hugetlb:  128 kB\nPrivate_Hugetlb:   128 kB\nVmFlags: rd wr ht\n\
-        e000-f000 rw-p 00000000 00:00 0                 [anon:name]\nRss:  512 kB\n\
+        e000-f000 rw-p 00000000 00:00 0                 [anon:name]\nPss:  512 kB\n\
         VmFlags: rd wr\n\
-        7fff0000-7fff1000 rw-p 00000000 00:00 0         [stack]\nRss: 1024 kB\nVmFlags: rd gd\n";
+        7fff0000-7fff1000 rw-p 00000000 00:00 0         [stack]\nPss: 1024 kB\nVmFlags: rd gd\n";
 
-    const KIB: [u64; KINDS] = [8, 16 + 1024, 1, 4, 64, 256, 32, 512];
+    const KIB: [u64; KINDS] = [8, 7 + 1024, 1, 4, 64, 256, 32, 512];
 
     fn kib(found: Elsewhere) -> [u64; KINDS] {
         found.bytes.map(|bytes| bytes / 1024)
@@ -316,7 +325,7 @@ mod tests {
             let seen = parse(Slowly(SMAPS.as_bytes(), piece), &Paged::default()).unwrap();
             assert_eq!(kib(seen.elsewhere), KIB, "{piece} bytes at a time");
             assert_eq!(seen.elsewhere.total(), KIB.iter().sum::<u64>() * 1024);
-            assert_eq!((seen.elsewhere_counted, seen.shared), ((1 + 7 + 256) << 10, 0));
+            assert_eq!((seen.elsewhere_again, seen.shared), ((8 + 9 + 64) << 10, 0));
         }
     }
 
@@ -324,7 +333,7 @@ mod tests {
     fn paged_memory_does_not_count_and_what_lies_over_parts_of_it_does() {
         let paged = Paged { range: (0x7000, 0xc000), stage: (0xc000, 0xc001) };
         let seen = parse(SMAPS.as_bytes(), &paged).unwrap();
-        assert_eq!((seen.elsewhere_counted, seen.shared), (1 << 10, 9 << 10));
+        assert_eq!((seen.elsewhere_again, seen.shared), ((8 + 64) << 10, 9 << 10));
         let found = seen.elsewhere;
         assert_eq!(kib(found), [8, 1024, 1, 4, 64, 0, 32, 512]);
         assert_eq!(kib(found.less_own(500 << 10))[Kind::Other as usize], 12);

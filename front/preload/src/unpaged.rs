@@ -14,8 +14,8 @@
 //! A page parts when it stops being shared ([`crate::common`]). The pages that a process parts by
 //! writes are counted by its minor faults, all of them, or under guard by the manager's faults.
 //!
-//! Locking: `looks`, `common`, `most` and `code`, each taken alone; `forked` after `common`, so
-//! that a look that ends a guard excludes a fork that begins one; `since` after `common`.
+//! Locking: `looks`, `common`, `most`, `peak` and `code`, each taken alone; `forked` after
+//! `common`, so that a look that ends a guard excludes a fork that begins one; `since` after `common`.
 
 use crate::code::{self, Unmapping};
 use crate::common::{Common, SinceMeasured, minor_faults};
@@ -35,6 +35,12 @@ use std::time::{Duration, Instant};
 const REST: u32 = 128;
 /// A change of the resident set by this much calls for a look.
 const MOVED: i64 = 1 << 20;
+
+/// With at least this much shared memory, ...
+const SHARED_MIN: Bytes = Bytes(1 << 20);
+/// ... this many ticks pass between two looks at most: when other processes map it, too, or no
+/// longer do, the share of this process changes without a sign.
+const SHARED_TICKS: u64 = 10;
 
 /// The tick of the first look, ...
 const FIRST: u64 = 1;
@@ -93,10 +99,13 @@ impl Looks {
         self.owed.is_zero() && (self.ticks >= self.next || moved || signs.shares)
     }
 
-    fn note(&mut self, took: Duration, signs: Signs) {
+    /// A look has found `shared` memory of several processes.
+    fn note(&mut self, took: Duration, signs: Signs, shared: Bytes) {
         self.owed = took * REST;
         self.unexplained = Some(signs.unexplained);
-        self.next = 2 * self.ticks.max(1);
+        let rest = self.ticks.max(1);
+        let rest = if shared < SHARED_MIN { rest } else { rest.min(SHARED_TICKS) };
+        self.next = self.ticks + rest;
     }
 
     /// Bytes that have become resident since the last look, if they are many: the next look may be
@@ -105,6 +114,35 @@ impl Looks {
     fn grown(&self, unexplained: i64) -> u64 {
         let grown = self.unexplained.map_or(0, |before| unexplained - before);
         if grown >= MOVED { grown.cast_unsigned() } else { 0 }
+    }
+}
+
+/// The peak of the process's memory as the limit counts it. The kernel's peak counts each mapping
+/// of a page in full.
+#[derive(Debug, Default)]
+struct Peak {
+    /// The kernel's peak at the last look.
+    high_water: Bytes,
+    /// The part of the resident set, at the last look, that counts for other processes, or counts
+    /// for this one already.
+    again: Bytes,
+    counted: Bytes,
+}
+
+impl Peak {
+    /// A new `high_water` was reached since the last look, so about as much counted twice then as
+    /// now.
+    fn look(&mut self, high_water: Bytes, resident: Bytes, again: Bytes) {
+        let reached = if high_water > self.high_water { high_water } else { resident };
+        let counted = Bytes(reached.0.saturating_sub(again.0)).max(self.counted);
+        *self = Peak { high_water, again, counted };
+    }
+
+    /// The peak so far; before the first look it includes all mappings of each page.
+    fn counted(&self, high_water: Bytes) -> Bytes {
+        let grown = (high_water > self.high_water).then_some(high_water);
+        let grown = grown.map_or(0, |reached| reached.0.saturating_sub(self.again.0));
+        self.counted.max(Bytes(grown))
     }
 }
 
@@ -127,6 +165,7 @@ pub(crate) struct Unpaged {
     /// The manager's own memory, at its maximum.
     own_peak: AtomicU64,
     most: Mutex<Elsewhere>,
+    peak: Mutex<Peak>,
     code: Mutex<Unmapping>,
     /// Bytes of code that were unmapped.
     code_unmapped: AtomicU64,
@@ -156,6 +195,7 @@ impl Unpaged {
             in_proc,
             own_peak: AtomicU64::new(0),
             most: Mutex::default(),
+            peak: Mutex::default(),
             code: Mutex::default(),
             code_unmapped: AtomicU64::new(0),
         }
@@ -168,9 +208,9 @@ impl Unpaged {
         self.take_lent();
         if lock(&self.looks).are_due(passed, signs) {
             let start = clock_gettime(ClockId::ThreadCPUTime);
-            self.look();
+            let shared = self.look();
             let took = clock_gettime(ClockId::ThreadCPUTime) - start;
-            lock(&self.looks).note(took.try_into().unwrap_or_default(), signs);
+            lock(&self.looks).note(took.try_into().unwrap_or_default(), signs, shared);
         }
         self.unmap_code(passed, signs.unexplained);
     }
@@ -188,15 +228,17 @@ impl Unpaged {
         }
     }
 
-    /// Measures the memory that is counted nowhere else.
-    pub(crate) fn look(&self) {
+    /// Measures the memory that is counted nowhere else; returns the part of it in mappings that
+    /// other processes may share.
+    pub(crate) fn look(&self) -> Bytes {
         let parted = self.parted();
-        let Ok(Seen { elsewhere, elsewhere_counted, shared }) = smaps::read(&self.paged) else {
-            return;
+        let Ok(Seen { elsewhere, elsewhere_again, shared }) = smaps::read(&self.paged) else {
+            return Bytes(0);
         };
+        lock(&self.peak).look(high_water(), resident(), Bytes(elsewhere_again + shared));
         // After reading smaps, which takes long with many mappings: devices may have grown.
         let managers = self.managers();
-        let elsewhere_alone = elsewhere_counted.cast_signed() - managers.cast_signed();
+        let elsewhere_alone = elsewhere.total().cast_signed() - managers.cast_signed();
         self.elsewhere.store(elsewhere_alone, Relaxed);
         self.note_common(Bytes(shared).pages(), parted);
         let found = elsewhere.less_own(managers);
@@ -204,6 +246,7 @@ impl Unpaged {
         if found.total() > most.total() {
             *most = found;
         }
+        elsewhere.shared()
     }
 
     /// `pages` of this process were found to count for others.
@@ -352,13 +395,26 @@ impl Unpaged {
     pub(crate) fn gauges(&self) -> impl Iterator<Item = (Counter, u64)> {
         let own = (Counter::MetaBytes, self.own_peak.load(Relaxed));
         let code = (Counter::CodeUnmapped, self.code_unmapped.load(Relaxed));
-        lock(&self.most).gauges().into_iter().chain([own, code])
+        let high_water = high_water();
+        let peaks = [
+            (Counter::HighWaterBytes, high_water.0),
+            (Counter::CountedPeak, lock(&self.peak).counted(high_water).0),
+        ];
+        lock(&self.most).gauges().into_iter().chain([own, code]).chain(peaks)
     }
 }
 
 /// Whether the pages that may part unseen exceed the memory that is left.
 fn is_tight(can_part: u64, left: impl FnOnce() -> u64) -> bool {
     can_part > UNSEEN_MIN && left() < can_part.min(UNSEEN_MAX)
+}
+
+/// VmHWM: the peak of the resident set; 0 if /proc does not tell.
+fn high_water() -> Bytes {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
+    Bytes(kib.unwrap_or(0) << 10)
 }
 
 /// The resident set; 0 if /proc does not tell.
@@ -381,11 +437,21 @@ mod tests {
     /// The ticks, among the first `count`, at which a process measures, if each measurement takes
     /// `took`.
     fn ticks(count: u64, took: Duration, signs: impl Fn(u64) -> Signs) -> Vec<u64> {
+        ticks_with(Bytes(0), count, took, signs)
+    }
+
+    /// The ticks, with shared memory.
+    fn ticks_with(
+        shared: Bytes,
+        count: u64,
+        took: Duration,
+        signs: impl Fn(u64) -> Signs,
+    ) -> Vec<u64> {
         let mut looks = Looks::from(FIRST);
         let looks_at = |tick: &u64| {
             let due = looks.are_due(PERIOD, signs(*tick));
             if due {
-                looks.note(took, signs(*tick));
+                looks.note(took, signs(*tick), shared);
             }
             due
         };
@@ -401,9 +467,31 @@ mod tests {
     }
 
     #[test]
+    fn a_page_that_is_mapped_twice_counts_once_in_the_peak() {
+        let mut peak = Peak::default();
+        let counted = |peak: &Peak, high_water| peak.counted(Bytes(high_water)).0;
+        assert_eq!(counted(&peak, 30), 30, "there was no look");
+        // 100 are mapped twice.
+        peak.look(Bytes(220), Bytes(220), Bytes(100));
+        assert_eq!([counted(&peak, 220), counted(&peak, 250)], [120, 150]);
+        // Without them, other memory grows below the high water.
+        peak.look(Bytes(220), Bytes(180), Bytes(0));
+        assert_eq!(counted(&peak, 220), 180);
+        peak.look(Bytes(220), Bytes(40), Bytes(0));
+        assert_eq!(counted(&peak, 220), 180);
+    }
+
+    #[test]
     fn a_process_that_does_not_change_is_seldom_looked_at() {
         let quiet = |_| Signs { unexplained: 5 << 20, shares: false };
         assert_eq!(ticks(100, Duration::from_micros(100), quiet), [1, 2, 4, 8, 16, 32, 64]);
+    }
+
+    #[test]
+    fn a_process_with_shared_memory_is_looked_at_every_second() {
+        let quiet = |_| Signs { unexplained: 5 << 20, shares: false };
+        let found = ticks_with(SHARED_MIN, 50, Duration::from_micros(100), quiet);
+        assert_eq!(found, [1, 2, 4, 8, 16, 26, 36, 46]);
     }
 
     #[test]
@@ -418,7 +506,7 @@ mod tests {
     fn growth_counts_before_the_next_look() {
         let mut looks = Looks::from(FIRST);
         assert_eq!(looks.grown(9 * MOVED), 0, "there was no look");
-        looks.note(Duration::ZERO, Signs { unexplained: -MOVED, shares: false });
+        looks.note(Duration::ZERO, Signs { unexplained: -MOVED, shares: false }, Bytes(0));
         let grown = [-2 * MOVED, -MOVED, -1, 0, 4 * MOVED].map(|now| looks.grown(now));
         assert_eq!(grown, [0, 0, 0, 1 << 20, 5 << 20]);
     }

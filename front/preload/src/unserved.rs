@@ -18,10 +18,19 @@ extern "C" fn ended() {
         return;
     }
     let Ok(Some(settings)) = environment::settings() else { return };
-    let (Some(dir), true) = (&settings.run_dir, peak() > settings.memory.0) else { return };
+    let (Some(dir), peak) = (&settings.run_dir, peak()) else { return };
+    if peak <= settings.memory.0 {
+        return;
+    }
     let Ok(seen) = smaps::read(&Paged::default()) else { return };
     let mut snapshot = Snapshot::empty();
-    let last = [(Counter::HighWaterBytes, peak()), (Counter::ProcessEnded, 1)];
+    // The kernel's peak may lag behind by some pages of each thread.
+    let counted = peak.saturating_sub(seen.elsewhere_again).max(seen.elsewhere.total());
+    let last = [
+        (Counter::HighWaterBytes, peak),
+        (Counter::CountedPeak, counted),
+        (Counter::ProcessEnded, 1),
+    ];
     let gauges = seen.elsewhere.gauges().into_iter().chain(last);
     gauges.for_each(|(gauge, value)| snapshot.counters[gauge as usize] = value);
     // A failure is ignored: only the summary lacks it.
