@@ -71,6 +71,22 @@ pub(crate) fn judge(facts: &Facts) -> Verdict {
     }
 }
 
+/// Why no manager serves the processes of a program; `None`: a manager could.
+pub(crate) fn why_not_served(file: &File) -> Option<&'static str> {
+    let facts = read(file).ok()?;
+    match judge(&facts) {
+        Verdict::Static | Verdict::Served if facts.runtime == Runtime::Go => {
+            Some("is a Go program")
+        }
+        Verdict::Static => Some("is statically linked"),
+        Verdict::ThirtyTwoBit => Some("is a 32-bit program"),
+        Verdict::Foreign(_) => Some("is a program for another machine"),
+        Verdict::Musl(_) => Some("is linked with musl"),
+        Verdict::Sanitized(_) => Some("is built with a sanitizer"),
+        Verdict::Served => None,
+    }
+}
+
 /// Whether a path is that of musl's dynamic linker.
 fn is_of_musl(path: &str) -> bool {
     path.rsplit('/').next().is_some_and(|name| name.starts_with("ld-musl"))

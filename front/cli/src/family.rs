@@ -73,8 +73,7 @@ impl fmt::Display for Family {
         let Family(members) = self;
         for (index, member) in members.iter().take(NAMED_MAX).enumerate() {
             let comma = if index > 0 { ", " } else { "" };
-            // A program sets its own name, which may contain anything.
-            let name = member.name.replace(|c: char| c.is_control(), "?");
+            let name = plain(&member.name);
             write!(f, "{comma}{name} ({})", member.pid.as_raw_nonzero())?;
         }
         match members.len().saturating_sub(NAMED_MAX) {
@@ -101,6 +100,11 @@ impl Member {
             let _ = pidfd_send_signal(process, signal);
         }
     }
+}
+
+/// The name of a process in one line: a program sets its own name, which may contain anything.
+pub(crate) fn plain(name: &str) -> String {
+    name.replace(|c: char| c.is_control(), "?")
 }
 
 /// All processes that can be read; they may end meanwhile.

@@ -29,6 +29,7 @@ mod machine;
 mod malloc_figures;
 mod manual;
 mod metrics;
+mod need;
 mod options;
 mod page;
 mod preload;

@@ -6,6 +6,7 @@
 use crate::child::Ended;
 use crate::lock_figures::LockFigures;
 use crate::malloc_figures::MallocFigures;
+use crate::need::Need;
 use crate::options::Memory;
 use crate::processes::ByProcess;
 use crate::series::Sample;
@@ -60,7 +61,7 @@ pub(crate) struct Report {
     pub(crate) requests_refused: u64,
     /// Processes of the run's memory cgroup that the kernel's OOM killer ended meanwhile.
     pub(crate) oom_kills: u64,
-    /// The process with the largest resident set.
+    /// The process with the most memory.
     pub(crate) peak_resident: PeakResident,
     /// What the kernel reports about the program.
     pub(crate) program: Program,
@@ -139,13 +140,14 @@ pub(crate) struct Stalls {
     pub(crate) avg300: f64,
 }
 
-/// The process with the largest resident set, and its parts.
+/// The process with the most memory, and its parts. A page that is mapped several times counts
+/// once, and one that several processes map counts by a share, as for a limit on all memory.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PeakResident {
     /// The process; none if no process published statistics.
     pub(crate) pid: Option<u32>,
-    /// Its peak resident set (VmHWM).
+    /// Its memory at the peak; where no process published statistics, its peak resident set.
     pub(crate) bytes: u64,
     /// Frames of paged memory.
     pub(crate) arena_bytes: u64,
@@ -277,6 +279,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) oom_kills: u64,
     /// The budget that its processes shared at its end.
     pub(crate) limit_at_end: Option<Bytes>,
+    /// The most that its processes were seen to need beyond the limit.
+    pub(crate) need: Option<&'a Need>,
     /// The sums of what its processes published.
     pub(crate) totals: &'a Totals,
     /// The program, its arguments and when it started.
@@ -345,6 +349,8 @@ fn run_of<'a>(observed: &'a Observed<'_>) -> Run<'a> {
         swap: &observed.settings.swap,
         elapsed: observed.elapsed,
         limit_at_end: observed.limit_at_end,
+        need: observed.need,
+        max_rss: Bytes(observed.ended.max_rss),
     }
 }
 
@@ -373,17 +379,24 @@ impl Stalls {
     }
 }
 
+/// The peak of the program. If it was killed, the kernel's figure is more recent than its own.
+fn last_peak(program: &Snapshot, observed: &Observed<'_>) -> u64 {
+    let [counted, seen, ended] =
+        [Counter::CountedPeak, Counter::HighWaterBytes, Counter::ProcessEnded]
+            .map(|counter| program.get(counter));
+    let unseen = observed.ended.max_rss.saturating_sub(seen);
+    if ended > 0 { counted } else { counted + unseen }
+}
+
 impl PeakResident {
     fn of(observed: &Observed<'_>) -> PeakResident {
-        let peak = |process: &Snapshot| process.get(Counter::HighWaterBytes);
         let largest = observed.totals.largest.as_ref();
         let part = |counter| largest.map_or(0, |(_, process)| process.get(counter));
         PeakResident {
             pid: largest.map(|(pid, _)| *pid),
-            // The kernel's figure is more recent than the one that the program published.
             bytes: match largest {
-                Some((pid, process)) if *pid != observed.pid => peak(process),
-                Some((_, process)) => peak(process).max(observed.ended.max_rss),
+                Some((pid, process)) if *pid == observed.pid => last_peak(process, observed),
+                Some((_, process)) => process.get(Counter::CountedPeak),
                 None => observed.ended.max_rss,
             },
             arena_bytes: part(Counter::ArenaBytes),

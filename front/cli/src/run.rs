@@ -9,6 +9,7 @@ use crate::child::{self, Ended, Orphans, Running};
 use crate::family::Family;
 use crate::faults::{self, Wish};
 use crate::metrics::{self, Address, Board, Port};
+use crate::need::Need;
 use crate::options::{Given, Memory, Shared};
 use crate::progress::{Mode, PERIOD, Progress};
 use crate::report::{Observed, Report};
@@ -47,8 +48,9 @@ Summary, printed when the program has ended:
   budget           the limit: of --memory for all processes together, or of --memory-per-process
                    for the pages of each process
   swap             the swap devices at the start, given by --swap or chosen by default
-  peak RAM         largest resident set of one process, and its parts; each part is at its own
-                   maximum, so the parts may add up to more
+  peak RAM         most memory of one process, and its parts; each part is at its own maximum, so
+                   the parts may add up to more. A page that is mapped several times counts once,
+                   and one that several processes map counts by a share, as for --memory
                      paged        pages that can be swapped out
                      Highwater    Highwater's own tables
                      swap in RAM  ram: and zram: devices
@@ -79,8 +81,9 @@ Summary, printed when the program has ended:
                    (user) and in system calls (system); faults served in-thread are part of it
   verdict          what limited the run: waiting for reads from swap, waiting for free memory, or
                    nothing; if it can be estimated, the budget that would avoid nine of ten of these
-                   reads, and how much faster compressed memory (zram:) would be; or that memory and
-                   swap were full, or that the kernel's OOM killer ended a process
+                   reads, and how much faster compressed memory (zram:) would be; or how much more
+                   than --memory the run needed, because memory that cannot be paged took it; or
+                   that memory and swap were full, or that the kernel's OOM killer ended a process
 --report FILE.html draws these figures over time, and adds malloc by size, locks and all processes;
 --report FILE.json has all figures, and every counter (docs/report.md).
 
@@ -214,6 +217,8 @@ struct Finished {
     ended: Ended,
     /// Has watched the program until its end.
     watch: Watch,
+    /// The most that its processes were seen to need beyond the limit.
+    need: Option<Need>,
 }
 
 impl Run {
@@ -241,7 +246,7 @@ impl Run {
         let (started, kills) = (Instant::now(), oom_kills());
         let mut totals = Totals::new();
         let board = plan.metrics.take().map(|port| self.serve(port, &description)).transpose()?;
-        let Finished { pid, ended, watch } =
+        let Finished { pid, ended, watch, need } =
             self.carry_out(&plan, run_dir.path(), board, &mut totals)?;
         let elapsed = started.elapsed();
         let left = child::wait_for_rest(REST);
@@ -267,6 +272,7 @@ impl Run {
             ended,
             oom_kills,
             limit_at_end,
+            need: need.as_ref(),
             totals: &totals,
             description: &description,
             series: &series,
@@ -385,7 +391,8 @@ impl Run {
             }
         };
         watch.hide_progress();
-        Ok(Finished { pid: running.pid(), ended, watch })
+        let need = unserved.and_then(Unserved::most);
+        Ok(Finished { pid: running.pid(), ended, watch, need })
     }
 
     fn progress_mode(&self) -> Mode {

@@ -5,10 +5,6 @@ use crate::report::{Compressed, Elsewhere, Latency, Report, Sealing, Tiers, Tran
 use highwater_command::{count, counted, time};
 use highwater_units::{Bytes, Nanos};
 
-/// A peak that exceeds the budget by no more than this counts as within the budget: libraries that
-/// other processes map, too, count in full in the peak, and only by a share in the budget.
-const SHARED_MAX: u64 = 8 << 20;
-
 /// The text of the summary.
 pub(crate) fn text(report: &Report) -> String {
     let mut lines: Vec<String> =
@@ -83,28 +79,38 @@ fn processes(count: u64) -> String {
 /// The summary of a run without paged memory. If the run needed more than the budget, it says why
 /// nothing was paged, and lists the kinds of its memory.
 fn nothing_paged(report: &Report) -> Vec<String> {
-    let peak = &report.peak_resident;
-    let most = larger_budget(report);
-    if peak.bytes <= most.0 {
-        let peak = Bytes(peak.bytes);
-        return vec![format!("highwater: nothing was paged; peak RAM {peak}")];
+    let peak = Bytes(report.peak_resident.bytes);
+    let (verdict, most) = (&report.verdict, larger_budget(report));
+    let nothing = format!("highwater: nothing was paged; peak RAM {peak}");
+    let what = elsewhere(&report.peak_resident.elsewhere).map(|what| row("not paged", &what));
+    match (&verdict.shortage, verdict.is_of_all_memory()) {
+        (Some(_), _) => {
+            let verdict = row("verdict", &verdict.to_string());
+            [nothing].into_iter().chain(what).chain([verdict]).collect()
+        }
+        (None, false) if peak > most => {
+            let reason = why_nothing(report);
+            let first = format!(
+                "highwater: no process had memory to page: {reason}; peak RAM {peak}, above the \
+                 budget of {most}, which is for pages alone"
+            );
+            [first].into_iter().chain(what).collect()
+        }
+        (None, _) => vec![nothing],
     }
-    let found = &peak.elsewhere;
+}
+
+/// Why no process had memory to page.
+fn why_nothing(report: &Report) -> &'static str {
+    let found = &report.peak_resident.elsewhere;
     let asked = found.shared_bytes + found.huge_bytes + found.executable_bytes + found.other_bytes;
-    let reason = if asked > peak.bytes / 2 {
+    if asked > report.peak_resident.bytes / 2 {
         "most of it is of kinds that cannot be paged (docs/limits.md)"
     } else {
         "none asked for 64 KiB at once, or for 1 MiB in small blocks, or it cannot be served (a \
          static program, or one in Go; or a line above says why), or maps memory past the C \
          library (docs/limits.md)"
-    };
-    let peak = Bytes(peak.bytes);
-    let first = format!(
-        "highwater: no process had memory to page: {reason}; peak RAM {peak}, above the budget of \
-         {most}"
-    );
-    let what = elsewhere(found);
-    [first].into_iter().chain(what.map(|what| row("not paged", &what))).collect()
+    }
 }
 
 fn row(name: &str, value: &str) -> String {
@@ -244,10 +250,12 @@ fn peak(report: &Report) -> String {
     ];
     let [all, arena, manager, ram, elsewhere] = bytes.map(Bytes);
     let most = larger_budget(report).0;
-    let is_above = report.verdict.is_of_all_memory() && all.0 > most + SHARED_MAX;
+    let is_above = report.verdict.is_of_all_memory() && all.0 > most;
     let above = if is_above { ", above the budget" } else { "" };
+    let of_one = if report.processes > 1 { " in one process" } else { "" };
     format!(
-        "{all}{above}: paged {arena}, Highwater {manager}, swap in RAM {ram}, not paged {elsewhere}"
+        "{all}{of_one}{above}: paged {arena}, Highwater {manager}, swap in RAM {ram}, not paged \
+         {elsewhere}"
     )
 }
 
@@ -303,6 +311,7 @@ mod tests {
     use crate::report::tests::{
         report, report_of, two_compressing, two_processes, two_tiered, unserved,
     };
+    use crate::verdict::{LimitedBy, Shortage};
 
     #[test]
     fn a_summary_is_aligned_and_complete() {
@@ -313,8 +322,8 @@ mod tests {
                threads",
             "  budget            128 MiB for each process",
             "  swap              ram:1G",
-            "  peak RAM          160 MiB: paged 128 MiB, Highwater 0 B, swap in RAM 0 B, \
-               not paged 0 B",
+            "  peak RAM          160 MiB in one process: paged 128 MiB, Highwater 0 B, \
+               swap in RAM 0 B, not paged 0 B",
             "  peak demand       1 GiB in RAM and swap",
             "  page faults       1,500 minor, 2,500 major (waited for swap), 324/s",
             "  swapped in        16 MiB, 8.0 pages per read, 16 MiB/s",
@@ -340,8 +349,8 @@ mod tests {
     fn a_peak_above_a_budget_of_all_memory_is_said() {
         let mut report = report(&two_processes());
         report.verdict.option = "--memory";
-        assert!(text(&report).contains("160 MiB, above the budget: paged 128 MiB"));
-        report.budget_end_bytes = 152 << 20;
+        assert!(text(&report).contains("160 MiB in one process, above the budget: paged 128 MiB"));
+        report.budget_end_bytes = 160 << 20;
         assert!(!text(&report).contains("above"));
     }
 
@@ -458,7 +467,31 @@ mod tests {
     fn nothing_to_page_is_one_line() {
         let text = text(&report(&[]));
         assert_eq!(text.lines().count(), 1);
-        assert!(text.ends_with("; peak RAM 150 MiB, above the budget of 128 MiB\n"), "{text}");
+        let end = "; peak RAM 150 MiB, above the budget of 128 MiB, which is for pages alone\n";
+        assert!(text.ends_with(end), "{text}");
+    }
+
+    #[test]
+    fn without_pages_the_verdict_says_what_a_limit_on_all_memory_must_hold() {
+        let mut report = report(&unserved());
+        report.verdict.option = "--memory";
+        report.verdict.limited_by = LimitedBy::Unpaged;
+        report.verdict.budget_bytes = Some(144 << 20);
+        report.verdict.shortage = Some(Shortage {
+            excess_bytes: 11 << 20,
+            unpaged_bytes: 139 << 20,
+            pages_bytes: 0,
+            why: Some("most of it is shared memory".to_owned()),
+        });
+        let expected = [
+            "highwater: nothing was paged; peak RAM 150 MiB",
+            "  not paged         139 MiB: shared memory 120 MiB, brk 18 MiB",
+            "  verdict           the run needed 11 MiB more than --memory: 139 MiB cannot be paged \
+             (most of it is shared memory); give --memory 144M",
+        ];
+        assert_eq!(text(&report).lines().collect::<Vec<_>>(), expected);
+        report.verdict.shortage = None;
+        assert_eq!(text(&report).trim_end(), expected[0]);
     }
 
     #[test]

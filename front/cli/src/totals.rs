@@ -24,7 +24,7 @@ const PUBLISH_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Totals {
     /// Sums over all processes.
     pub(crate) all: Snapshot,
-    /// The process with the largest resident set.
+    /// The process with the most memory.
     pub(crate) largest: Option<(u32, Snapshot)>,
     /// The image of a process that has read the most pages from swap.
     pub(crate) reader: Option<Snapshot>,
@@ -73,7 +73,7 @@ impl Totals {
                 pids.insert(pid);
             }
         }
-        let peak = |process: &Snapshot| process.get(Counter::HighWaterBytes);
+        let peak = |process: &Snapshot| process.get(Counter::CountedPeak);
         if self.largest.as_ref().is_none_or(|(_, largest)| peak(snapshot) >= peak(largest)) {
             self.largest = Some((pid, snapshot.clone()));
         }

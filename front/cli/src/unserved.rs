@@ -3,18 +3,22 @@
 //!
 //! ```text
 //! Family, without the members of the Budget --- Pss of each ---> Budget: unpaged
-//! Budget --- need ---> Need::Exceeds, for a second --- one line on standard error
+//! Budget, Family --- need (need.rs) ---> Need ---> the most, for the verdict
+//!                                             \--- for a second: one line on standard error
 //! ```
 //! Locks: none.
 
-use crate::family::Family;
+use crate::elf;
+use crate::family::{Family, plain};
+use crate::need::{Need, Sums, Taken, need};
 use highwater_command::say;
 use highwater_mm::stats::Counter;
 use highwater_session::{Budget, Code, Scope, read_all};
 use highwater_units::Bytes;
-use procfs::process::Process;
+use procfs::process::{MemoryMap, Process};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,23 +29,6 @@ const REST: u32 = 128;
 const JOINS: Duration = Duration::from_millis(250);
 /// How long processes may need more than the budget before a line reports it.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Whether the budget can be kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
-    /// It can be kept.
-    Fits,
-    /// It cannot. The bytes needed: memory that cannot be paged, and the least pages of each
-    /// process.
-    Exceeds(Bytes),
-}
-
-/// Whether `limit` suffices. All arguments are in pages; `least` are the pages that processes keep
-/// in any case.
-fn need(limit: u64, unpaged: u64, least: u64) -> Need {
-    let needed = unpaged + least;
-    if needed > limit { Need::Exceeds(Bytes::of_pages(needed)) } else { Need::Fits }
-}
 
 /// The advice to the user, if swap in RAM takes `in_ram` of the `unpaged` bytes.
 fn remedy(unpaged: Bytes, in_ram: Bytes) -> &'static str {
@@ -55,8 +42,12 @@ pub(crate) struct Unserved {
     /// The remaining pause after the last measurement: its CPU time, times [`REST`], less the time
     /// that has passed.
     owed: Duration,
+    /// The memory of all processes, if it was needed since the last measurement.
+    taken: Option<Taken>,
     /// How long the budget has been too small; `None`: a line has reported it.
     exceeded: Option<Duration>,
+    /// The most that processes were seen to need beyond the limit.
+    most: Option<Need>,
 }
 
 impl Unserved {
@@ -66,29 +57,33 @@ impl Unserved {
         let counts = budget.scope() == Scope::Everything;
         let run_dir = run_dir.to_owned();
         let (owed, exceeded) = (Duration::ZERO, Some(Duration::ZERO));
-        counts.then_some(Unserved { budget, run_dir, owed, exceeded })
+        let (taken, most) = (None, None);
+        counts.then_some(Unserved { budget, run_dir, owed, taken, exceeded, most })
     }
 
     /// Measures the processes if that is due. `passed`: the time since the last call. At the end
     /// this process unmaps the pages of its own code, because it is about to sleep.
     pub(crate) fn tick(&mut self, passed: Duration) {
         self.owed = self.owed.saturating_sub(passed);
+        let start = clock_gettime(ClockId::ThreadCPUTime);
         if self.owed.is_zero() {
-            let start = clock_gettime(ClockId::ThreadCPUTime);
             self.budget.measure_unpaged(|| self.unserved().pages());
-            let took = clock_gettime(ClockId::ThreadCPUTime) - start;
-            self.owed = REST * Duration::try_from(took).unwrap_or_default();
+            self.taken = None;
         }
         self.watch(passed);
+        let took = clock_gettime(ClockId::ThreadCPUTime) - start;
+        self.owed += REST * Duration::try_from(took).unwrap_or_default();
         Code::own().unmap();
+    }
+
+    /// The most that processes were seen to need beyond the limit.
+    pub(crate) fn most(self) -> Option<Need> {
+        self.most
     }
 
     /// The memory of this process and of those that no manager serves.
     fn unserved(&self) -> Bytes {
-        let members = self.budget.members();
-        let served: BTreeSet<i32> = members.iter().map(|it| it.image.pid.cast_signed()).collect();
-        let own = std::process::id().cast_signed();
-        let family = Family::now();
+        let (served, family) = (self.served(), Family::now());
         let others = family.older_than(JOINS);
         // Members are listed by the pid that they see themselves.
         let is_served = |pid: &i32| served.contains(&innermost(*pid));
@@ -96,33 +91,84 @@ impl Unserved {
         // Before this process is measured: its code, which runs only now and then, should count
         // only while it runs.
         Code::own().unmap();
-        Bytes(others + counted(own))
+        Bytes(others + counted(own()))
     }
 
-    /// Reports once if the budget cannot be kept.
+    /// The processes that managers serve, by the pid that they see themselves.
+    fn served(&self) -> BTreeSet<i32> {
+        self.budget.members().iter().map(|it| it.image.pid.cast_signed()).collect()
+    }
+
+    /// Notes what processes need beyond the limit, and reports it once if it lasts.
     fn watch(&mut self, passed: Duration) {
-        let (Some(exceeded), budget) = (&mut self.exceeded, &self.budget) else { return };
-        let least = budget.members().iter().map(|member| member.claim.floor).sum();
-        match need(budget.limit(), budget.unpaged(), least) {
-            Need::Fits => *exceeded = Duration::ZERO,
-            Need::Exceeds(_) if *exceeded < PATIENCE => *exceeded += passed,
-            Need::Exceeds(needed) => {
-                self.say_needed(needed, Bytes::of_pages(least));
+        let budget = &self.budget;
+        let least: u64 = budget.members().iter().map(|member| member.claim.floor).sum();
+        let [limit, unpaged, least] =
+            [budget.limit(), budget.unpaged(), least].map(Bytes::of_pages);
+        let mut taken = self.taken.take();
+        let need = need(Sums { limit, unpaged, least }, || {
+            taken.get_or_insert_with(|| self.taken()).clone()
+        });
+        self.taken = taken;
+        match (&need, &mut self.exceeded) {
+            (None, Some(exceeded)) => *exceeded = Duration::ZERO,
+            (Some(_), Some(exceeded)) if *exceeded < PATIENCE => *exceeded += passed,
+            (Some(need), Some(_)) => {
+                self.say_needed(limit, need);
                 self.exceeded = None;
             }
+            (_, None) => {}
+        }
+        let needed = |need: &Option<Need>| need.as_ref().map(|need| need.needed);
+        if needed(&need) > needed(&self.most) {
+            self.most = need;
         }
     }
 
-    fn say_needed(&self, needed: Bytes, pages: Bytes) {
-        let [limit, unpaged] = [self.budget.limit(), self.budget.unpaged()].map(Bytes::of_pages);
+    /// The memory of this process and its family.
+    fn taken(&self) -> Taken {
+        let mut taken = Taken { swap_in_ram: self.swap_in_ram(), ..Taken::default() };
+        let mut largest = (Bytes(0), 0);
+        for pid in Family::now().older_than(Duration::ZERO).chain([own()]) {
+            let rollup = Rollup::of(pid);
+            taken.all.0 += rollup.sum("Pss");
+            taken.shared.0 += rollup.sum("Pss_Shmem");
+            taken.files.0 += rollup.sum("Pss_File");
+            largest = largest.max((Bytes(rollup.sum("Pss")), pid));
+        }
+        let (_, largest) = largest;
+        if !self.served().contains(&innermost(largest)) {
+            taken.not_served = why_not_served(largest);
+        }
+        taken
+    }
+
+    fn swap_in_ram(&self) -> Bytes {
         let published = read_all(&self.run_dir);
-        let in_ram = published.iter().map(|(_, it)| it.get(Counter::RamDeviceBytes)).sum();
-        let remedy = remedy(unpaged, Bytes(in_ram));
+        Bytes(published.iter().map(|(_, it)| it.get(Counter::RamDeviceBytes)).sum())
+    }
+
+    fn say_needed(&self, limit: Bytes, need: &Need) {
+        let &Need { needed, unpaged, .. } = need;
+        let pages = Bytes(needed.0 - unpaged.0);
+        let remedy = remedy(unpaged, self.swap_in_ram());
         say(format_args!(
             "--memory {limit} is too little: {needed} are needed, {unpaged} that cannot be paged \
              and {pages} for pages; {remedy}"
         ));
     }
+}
+
+/// The name of a process, and why no manager can serve it; `None`: it could be served.
+fn why_not_served(pid: i32) -> Option<(String, &'static str)> {
+    let why = elf::why_not_served(&File::open(format!("/proc/{pid}/exe")).ok()?)?;
+    let stat = Process::new(pid).and_then(|process| process.stat());
+    stat.ok().map(|stat| (plain(&stat.comm), why))
+}
+
+/// This process.
+fn own() -> i32 {
+    std::process::id().cast_signed()
 }
 
 /// The pid of a process in its own PID namespace; its pid here if /proc does not tell.
@@ -132,12 +178,25 @@ fn innermost(pid: i32) -> i32 {
     numbers.and_then(|numbers| numbers.last().copied()).unwrap_or(pid)
 }
 
-/// The memory of a process in bytes, as Pss: a page that several processes map counts by a share.
-/// 0 if the process has ended.
+/// The memory of a process in bytes, as Pss: a page that is mapped several times counts once, and
+/// of a page that several processes map, each has its share. 0 if the process has ended.
 fn counted(pid: i32) -> u64 {
-    let rollup = Process::new(pid).and_then(|process| process.smaps_rollup());
-    let maps = rollup.map(|rollup| rollup.memory_map_rollup.0).unwrap_or_default();
-    maps.iter().filter_map(|map| map.extension.map.get("Pss")).sum()
+    Rollup::of(pid).sum("Pss")
+}
+
+/// /proc/PID/smaps_rollup; empty if the process has ended.
+struct Rollup(Vec<MemoryMap>);
+
+impl Rollup {
+    fn of(pid: i32) -> Rollup {
+        let rollup = Process::new(pid).and_then(|process| process.smaps_rollup());
+        Rollup(rollup.map(|rollup| rollup.memory_map_rollup.0).unwrap_or_default())
+    }
+
+    /// The value of a field, in bytes.
+    fn sum(&self, field: &str) -> u64 {
+        self.0.iter().filter_map(|map| map.extension.map.get(field)).sum()
+    }
 }
 
 #[cfg(test)]
@@ -146,14 +205,6 @@ mod tests {
     use highwater_platform::testing::skip_or_fail;
     use std::process::Command;
     use std::time::Instant;
-
-    #[test]
-    fn processes_need_their_least_pages_besides_what_cannot_be_paged() {
-        assert_eq!(need(100, 90, 10), Need::Fits);
-        let exceeded = Need::Exceeds(Bytes::of_pages(101));
-        assert_eq!(need(100, 90, 11), exceeded);
-        assert_eq!(need(100, 101, 0), exceeded);
-    }
 
     #[test]
     fn a_disk_helps_where_swap_in_memory_takes_most() {

@@ -1,8 +1,11 @@
 //! What limited a run, and what to change.
 //!
 //! ```text
-//! Totals -- Evidence --- verdict: pure ---> Verdict --- Display ---> last line of the summary
+//! Totals, Need -- Evidence --- verdict: pure ---> Verdict --- Display ---> end of the summary
 //! ```
+//! Memory that cannot be paged comes before waits: where it takes more than the limit, pages have
+//! the least that processes keep, and waits follow from that.
+//!
 //! The memory that would have avoided most reads is estimated from reuse distances
 //! (`Snapshot::frames_to_avoid`). These are measured per process, so the estimate is given only if
 //! one process made nearly all reads, and if the budget was the same at the end. How much faster
@@ -10,12 +13,13 @@
 //! written, and from the latencies of minor and major faults. The recommended device keeps the
 //! present device behind the compressed memory, for pages that compress less than the sample.
 
+use crate::need::{self, Need, Why};
 use crate::options::Memory;
 use crate::swap::only_slow;
 use crate::totals::{Totals, reads};
 use highwater_devices::{Algorithm, Area, Sample, Spec};
 use highwater_mm::stats::Counter;
-use highwater_session::Scope;
+use highwater_session::{MARGIN, Scope};
 use highwater_units::{Bytes, PAGE_SHIFT};
 use serde::Serialize;
 use std::fmt;
@@ -48,6 +52,8 @@ pub(crate) enum LimitedBy {
     SwapReads,
     /// Threads waited for memory to be freed.
     Reclaim,
+    /// Memory that cannot be paged, and the least pages of each process, exceeded the limit.
+    Unpaged,
     /// Memory and swap were full: a process was ended, or the program failed and had requests for
     /// memory refused.
     Full,
@@ -64,12 +70,61 @@ pub(crate) struct Verdict {
     /// Time in which at least one thread waited for memory, in percent of the run.
     pub(crate) stalled_percent: u64,
     /// The budget with which many reads from swap would not have been made (nine of ten, by the
-    /// reuse distances seen), in bytes; none if too little is known.
+    /// reuse distances seen), and in which memory that cannot be paged has room, in bytes; none if
+    /// too little is known.
     pub(crate) budget_bytes: Option<u64>,
     /// The option that sets that budget.
     pub(crate) option: &'static str,
     /// What swap in compressed memory would do; none if little, or if too little is known.
     pub(crate) zram: Option<Zram>,
+    /// What was needed beyond the limit on all memory; none if nothing was, or if the budget is for
+    /// pages alone.
+    pub(crate) shortage: Option<Shortage>,
+}
+
+/// What a run needed beyond a limit on all memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Shortage {
+    /// Beyond the limit.
+    pub(crate) excess_bytes: u64,
+    /// Memory that cannot be paged.
+    pub(crate) unpaged_bytes: u64,
+    /// The least pages of all processes.
+    pub(crate) pages_bytes: u64,
+    /// What most of the unpaged memory is, or why the largest process cannot be served; none if it
+    /// is not known.
+    pub(crate) why: Option<String>,
+}
+
+impl Shortage {
+    fn of(need: &Need, limit: Bytes) -> Shortage {
+        Shortage {
+            excess_bytes: need.needed.0 - limit.0,
+            unpaged_bytes: need.unpaged.0,
+            pages_bytes: need.needed.0 - need.unpaged.0,
+            why: match &need.why {
+                Why::Mostly(kind) => Some(format!("most of it is {kind}")),
+                Why::NotServed(name, why) => Some(format!("{name} {why}")),
+                Why::Unknown => None,
+            },
+        }
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shortage { excess_bytes, unpaged_bytes, pages_bytes, why } = self;
+        let [excess, unpaged] = [*excess_bytes, *unpaged_bytes].map(Bytes);
+        write!(f, "the run needed {excess} more than {OF_ALL}: {unpaged} cannot be paged")?;
+        if let Some(why) = why {
+            write!(f, " ({why})")?;
+        }
+        match *pages_bytes {
+            0 => Ok(()),
+            pages => write!(f, ", and pages need {}", Bytes(pages)),
+        }
+    }
 }
 
 /// Swap in compressed memory before the device that the run had.
@@ -129,19 +184,26 @@ struct Evidence {
     /// Memory that is not paged may need more than the budget.
     excess: Bytes,
     scope: Option<Scope>,
+    /// What the processes needed, if that is more than the limit on all memory.
+    need: Option<Need>,
+    /// The limit at the start or at the end, if that was larger.
+    limit: Bytes,
 }
 
 impl Evidence {
     fn of(totals: &Totals, run: &Run<'_>, ended_by: Option<LimitedBy>) -> Evidence {
-        let &Run { memory, swap, elapsed, limit_at_end } = run;
+        let &Run { memory, swap, elapsed, limit_at_end, need, max_rss } = run;
         let (all, reader) = (&totals.all, totals.reader.as_ref());
         let paged = Bytes::of_pages(all.get(Counter::PagedPeak));
         let budget = memory.budget();
         let scope = memory.shared.map(|shared| shared.scope);
         let peak = match scope {
-            Some(Scope::Everything) => reader.map_or(0, |one| one.get(Counter::HighWaterBytes)),
+            Some(Scope::Everything) => reader.map_or(0, |one| one.get(Counter::CountedPeak)),
             Some(Scope::Paged) | None => 0,
         };
+        let limit = limit_at_end.unwrap_or(budget).max(budget);
+        let largest = totals.largest.as_ref().map(|(_, largest)| largest);
+        let ended = need::Ended { limit, elapsed, seen: need, largest, max_rss };
         let sum = |count: u64, mean: u64| Duration::from_nanos(count.saturating_mul(mean));
         Evidence {
             elapsed,
@@ -165,6 +227,8 @@ impl Evidence {
             budget: (limit_at_end.unwrap_or(budget) == budget).then_some(budget),
             excess: Bytes(peak.saturating_sub(budget.0)),
             scope,
+            need: (scope == Some(Scope::Everything)).then(|| need::most(&ended)).flatten(),
+            limit,
         }
     }
 
@@ -186,6 +250,10 @@ pub(crate) struct Run<'a> {
     pub(crate) elapsed: Duration,
     /// The budget at the end, if processes shared one.
     pub(crate) limit_at_end: Option<Bytes>,
+    /// The most that its processes were seen to need beyond the limit.
+    pub(crate) need: Option<&'a Need>,
+    /// The kernel's peak of one process.
+    pub(crate) max_rss: Bytes,
 }
 
 impl Verdict {
@@ -200,18 +268,31 @@ fn verdict(evidence: &Evidence) -> Verdict {
     let stalled_percent = (stalled.as_micros() * 100 / elapsed.as_micros().max(1)) as u64;
     let limited_by = match ended_by {
         Some(lack) => lack,
+        None if evidence.need.is_some() => LimitedBy::Unpaged,
         None if stalled_percent < STALLED_MIN => LimitedBy::Nothing,
         None if reclaiming > reading => LimitedBy::Reclaim,
         None => LimitedBy::SwapReads,
     };
+    let is_stalled = stalled_percent >= STALLED_MIN;
+    // Both estimates are for one process.
+    let is_of_one = evidence.reads_of_one * 100 >= evidence.reads * READS_MIN;
+    let avoids = budget(evidence).filter(|_| is_of_one && is_stalled);
     let (budget_bytes, zram) = match limited_by {
-        // Both estimates are for one process.
-        _ if evidence.reads_of_one * 100 < evidence.reads * READS_MIN => (None, None),
         LimitedBy::Nothing | LimitedBy::Full | LimitedBy::Kernel => (None, None),
-        LimitedBy::SwapReads => (budget(evidence), zram(evidence)),
-        LimitedBy::Reclaim => (budget(evidence), None),
+        LimitedBy::Unpaged => (room(evidence).max(avoids), None),
+        LimitedBy::SwapReads => (avoids, zram(evidence).filter(|_| is_of_one)),
+        LimitedBy::Reclaim => (avoids, None),
     };
-    Verdict { limited_by, stalled_percent, budget_bytes, option: evidence.option(), zram }
+    let need = evidence.need.as_ref().filter(|_| limited_by == LimitedBy::Unpaged);
+    let shortage = need.map(|need| Shortage::of(need, evidence.limit));
+    let option = evidence.option();
+    Verdict { limited_by, stalled_percent, budget_bytes, option, zram, shortage }
+}
+
+/// The limit in which the needed memory has room beside the part that is kept free.
+fn room(evidence: &Evidence) -> Option<u64> {
+    let needed = evidence.need.as_ref()?.needed.0;
+    Some(in_mib(needed + needed / (MARGIN - 1)))
 }
 
 /// Rounded up to whole MiB, in bytes.
@@ -220,10 +301,11 @@ fn in_mib(bytes: u64) -> u64 {
     bytes.div_ceil(MIB) * MIB
 }
 
-/// The budget that would have avoided most reads.
+/// The budget that would have avoided most reads, if that is larger than the one that the run had.
 fn budget(evidence: &Evidence) -> Option<u64> {
-    let more = Bytes::of_pages(evidence.frames?);
-    Some(in_mib(evidence.budget?.0 + evidence.excess.0 + more.0))
+    let (budget, more) = (evidence.budget?, Bytes::of_pages(evidence.frames?));
+    let larger = in_mib(budget.0 + evidence.excess.0 + more.0);
+    (larger > in_mib(budget.0)).then_some(larger)
 }
 
 /// The gain by compressed memory: a major fault then takes the time of a minor fault plus the time
@@ -260,6 +342,16 @@ impl Verdict {
     pub(crate) fn is_of_all_memory(&self) -> bool {
         self.option == OF_ALL
     }
+
+    fn write_shortage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Some(shortage), Some(bytes)) = (&self.shortage, self.budget_bytes) {
+            write!(f, "{shortage}; give {} {}M", self.option, bytes >> 20)?;
+        }
+        match self.stalled_percent {
+            few if few < STALLED_MIN => Ok(()),
+            percent => write!(f, "; a thread waited {percent} % of the time"),
+        }
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -268,6 +360,7 @@ impl fmt::Display for Verdict {
             LimitedBy::Nothing => return f.write_str("memory did not slow the program"),
             LimitedBy::Full => return f.write_str("memory and swap were full"),
             LimitedBy::Kernel => return f.write_str("the kernel's OOM killer ended a process"),
+            LimitedBy::Unpaged => return self.write_shortage(f),
             LimitedBy::SwapReads => "for reads from swap",
             LimitedBy::Reclaim => "for memory to be freed",
         };
@@ -289,6 +382,7 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::need::Kind;
 
     const SLOW: Evidence = Evidence {
         elapsed: Duration::from_secs(100),
@@ -307,7 +401,11 @@ mod tests {
         budget: Some(Bytes(64 << 20)),
         excess: Bytes(0),
         scope: Some(Scope::Everything),
+        need: None,
+        limit: Bytes(64 << 20),
     };
+    const NEED: Need =
+        Need { needed: Bytes(204 << 20), unpaged: Bytes(200 << 20), why: Why::Unknown };
     /// Compresses to a quarter, and is decompressed in 1 us.
     const COMPRESSING: Sample =
         Sample { pages: 100, bytes: 100 << 10, nanos: 100_000, small: 100, filled: 0 };
@@ -358,9 +456,49 @@ mod tests {
                 "a thread waited 46 % of the time, mostly for reads from swap",
             ),
             (
-                Evidence { scope: Some(Scope::Paged), frames: Some(0), ..SLOW },
-                "a thread waited 46 % of the time, mostly for reads from swap; --paged 64M would \
+                Evidence { scope: Some(Scope::Paged), ..SLOW },
+                "a thread waited 46 % of the time, mostly for reads from swap; --paged 68M would \
                  avoid many reads",
+            ),
+            (
+                Evidence { frames: Some(0), ..SLOW },
+                "a thread waited 46 % of the time, mostly for reads from swap",
+            ),
+        ];
+        assert_verdicts(&table);
+    }
+
+    #[test]
+    fn memory_that_cannot_be_paged_is_named_with_a_limit_that_holds_it() {
+        let stalled = Duration::from_secs(1);
+        let of = |why| Some(Need { why, ..NEED });
+        let table = [
+            (
+                Evidence { need: of(Why::Mostly(Kind::Shared)), stalled, ..SLOW },
+                "the run needed 140 MiB more than --memory: 200 MiB cannot be paged (most of it is \
+                 shared memory), and pages need 4 MiB; give --memory 211M",
+            ),
+            (
+                Evidence { need: of(Why::Unknown), ..SLOW },
+                "the run needed 140 MiB more than --memory: 200 MiB cannot be paged, and pages \
+                 need 4 MiB; give --memory 211M; a thread waited 46 % of the time",
+            ),
+            (
+                Evidence {
+                    need: Some(Need {
+                        needed: Bytes(66 << 20),
+                        unpaged: Bytes(66 << 20),
+                        why: Why::NotServed("busybox".to_owned(), "is statically linked"),
+                    }),
+                    frames: Some(10_000),
+                    ..SLOW
+                },
+                "the run needed 2 MiB more than --memory: 66 MiB cannot be paged (busybox is \
+                 statically linked); give --memory 104M; a thread waited 46 % of the time",
+            ),
+            (
+                Evidence { need: of(Why::Unknown), ended_by: Some(LimitedBy::Full), ..SLOW },
+                "memory and swap were full",
             ),
         ];
         assert_verdicts(&table);

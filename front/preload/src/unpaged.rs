@@ -15,7 +15,8 @@
 //! writes are counted by its minor faults, all of them, or under guard by the manager's faults.
 //!
 //! Locking: `looks`, `common`, `most`, `peak` and `code`, each taken alone; `forked` after
-//! `common`, so that a look that ends a guard excludes a fork that begins one; `since` after `common`.
+//! `common`, so that a look that ends a guard excludes a fork that begins one; `since` after
+//! `common`.
 
 use crate::code::{self, Unmapping};
 use crate::common::{Common, SinceMeasured, minor_faults};

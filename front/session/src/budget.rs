@@ -64,7 +64,7 @@ pub(crate) const START: u64 = FLOOR / 4;
 
 /// One page in this many of a limit on all memory is kept free, for memory that is used before it
 /// is measured.
-pub(crate) const MARGIN: u64 = 32;
+pub const MARGIN: u64 = 32;
 
 /// An entry that is being cleared.
 const REAPED: u64 = u64::MAX;

@@ -36,7 +36,7 @@ pub use abandoned::{
 };
 pub use arbitration::{Claim, targets};
 pub use balance::{Borrowed, Excess, Misses, Times, give_excess};
-pub use budget::{Activity, BUDGET_FILE, Budget, Compacted, FLOOR, Member, Scope};
+pub use budget::{Activity, BUDGET_FILE, Budget, Compacted, FLOOR, MARGIN, Member, Scope};
 pub use choices::{
     FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls, come_as_signals,
 };

@@ -44,9 +44,9 @@ fn seconds(seconds: f64) -> String {
 
 /// What limited the run, and what to change.
 pub(super) fn verdict(report: &Report) -> Verdict {
-    let &crate::verdict::Verdict { limited_by, stalled_percent, budget_bytes, option, ref zram } =
-        &report.verdict;
-    if report.processes == 0 {
+    let found = &report.verdict;
+    let &crate::verdict::Verdict { limited_by, stalled_percent, budget_bytes, option, .. } = found;
+    if report.processes == 0 && limited_by != LimitedBy::Unpaged {
         let title = "No memory was paged".to_owned();
         let advice =
             "None of the processes asked for 64 KiB at once, or for 1 MiB in small blocks.";
@@ -66,6 +66,10 @@ pub(super) fn verdict(report: &Report) -> Verdict {
             let title = "Memory did not slow the program".to_owned();
             return Verdict { kind: "fine", title, advice: vec![waited] };
         }
+        LimitedBy::Unpaged => {
+            let title = "The run needed more than the limit".to_owned();
+            return Verdict { kind: "slow", title, advice: vec![waited, sentence(found)] };
+        }
         LimitedBy::SwapReads => (
             "Reads from swap limited this run",
             "More memory or a faster swap device would help; how much memory cannot be told from \
@@ -83,7 +87,7 @@ pub(super) fn verdict(report: &Report) -> Verdict {
         }
         None => unknown.to_owned(),
     };
-    let compressed = zram.as_ref().map(|zram| {
+    let compressed = found.zram.as_ref().map(|zram| {
         let (options, times, compresses) = (zram.options(option), zram.times, zram.compresses);
         format!(
             "With {options}, the run would be {times:.1} times as fast: the data compresses \
@@ -92,6 +96,14 @@ pub(super) fn verdict(report: &Report) -> Verdict {
     });
     let advice = [waited, advice].into_iter().chain(compressed).collect();
     Verdict { kind: "slow", title: title.to_owned(), advice }
+}
+
+/// The verdict of the summary as a sentence.
+fn sentence(verdict: &crate::verdict::Verdict) -> String {
+    let text = verdict.to_string();
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(letters).chain(['.']).collect()
 }
 
 /// Figures at a glance: name, value, and a text to compare the value with.
@@ -180,7 +192,7 @@ pub(super) fn story(report: &Report) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::report::tests::{report, two_processes};
-    use crate::verdict::Zram;
+    use crate::verdict::{Shortage, Zram};
 
     #[test]
     fn the_verdict_names_limit_and_remedy() {
@@ -192,6 +204,12 @@ mod tests {
             swap_bytes: 25 << 20,
             budget_bytes: 84 << 20,
         };
+        let shortage = Some(Shortage {
+            excess_bytes: 6 << 20,
+            unpaged_bytes: 70 << 20,
+            pages_bytes: 0,
+            why: None,
+        });
         for (limited_by, budget_bytes, zram, title, remedy) in [
             (LimitedBy::Nothing, None, None, "Memory did not slow", "waited for memory 46 %"),
             (LimitedBy::SwapReads, Some(68 << 20), None, "Reads from swap", "--memory 68M"),
@@ -200,6 +218,7 @@ mod tests {
             (LimitedBy::Reclaim, None, None, "Freeing memory", "cannot be told"),
             (LimitedBy::Full, None, None, "Memory and swap were full", "More swap"),
             (LimitedBy::Kernel, None, None, "The kernel ended", "A smaller --memory"),
+            (LimitedBy::Unpaged, Some(72 << 20), None, "The run needed", "needed 6 MiB more"),
         ] {
             report.verdict = crate::verdict::Verdict {
                 limited_by,
@@ -207,12 +226,15 @@ mod tests {
                 budget_bytes,
                 option: "--memory",
                 zram,
+                shortage: shortage.clone().filter(|_| limited_by == LimitedBy::Unpaged),
             };
             let found = verdict(&report);
             assert!(found.title.starts_with(title), "{}", found.title);
             assert!(found.advice.last().unwrap().contains(remedy), "{:?}", found.advice);
         }
         report.processes = 0;
+        assert_eq!(verdict(&report).title, "The run needed more than the limit");
+        report.verdict.limited_by = LimitedBy::Nothing;
         assert_eq!(verdict(&report).title, "No memory was paged");
     }
 

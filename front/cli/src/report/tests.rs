@@ -62,6 +62,7 @@ pub(crate) fn report_of(processes: &[(u32, Snapshot)], malloc: Option<&MallocSta
         ended,
         oom_kills: 0,
         limit_at_end: None,
+        need: None,
         totals: &totals,
         description: &description,
         series: &[],
@@ -72,14 +73,14 @@ pub(crate) fn report_of(processes: &[(u32, Snapshot)], malloc: Option<&MallocSta
 /// Two processes: the program and a larger child.
 pub(crate) fn two_processes() -> Vec<(u32, Snapshot)> {
     let program =
-        [(Counter::PgFault, 1000), (Counter::HighWaterBytes, 140 << 20), (Counter::ByHandlers, 1)];
+        [(Counter::PgFault, 1000), (Counter::CountedPeak, 140 << 20), (Counter::ByHandlers, 1)];
     let child = [
         (Counter::PgFault, 3000),
         (Counter::PgMajFault, 2500),
         (Counter::PswpIn, 4096),
         (Counter::SwapInIos, 512),
         (Counter::SwapInNanos, 1_000_000_000),
-        (Counter::HighWaterBytes, 160 << 20),
+        (Counter::CountedPeak, 160 << 20),
         (Counter::ArenaBytes, 128 << 20),
         (Counter::PagedPeak, 1 << 18),
         (Counter::KswapdNanos, 310_000_000),
@@ -92,6 +93,7 @@ pub(crate) fn unserved() -> Vec<(u32, Snapshot)> {
     let stats = Stats::new(1);
     for (counter, bytes) in [
         (Counter::HighWaterBytes, 140 << 20),
+        (Counter::CountedPeak, 140 << 20),
         (Counter::ElsewhereBytes, 139 << 20),
         (Counter::ElsewhereShared, 120 << 20),
         (Counter::ElsewhereBrk, 18 << 20),
@@ -176,6 +178,18 @@ fn without_a_manager_the_kernel_still_knows_the_peak() {
     let report = report(&[]);
     assert_eq!((report.processes, report.peak_resident.pid), (0, None));
     assert_eq!(report.peak_resident.bytes, 150 << 20);
+}
+
+/// A program of which the kernel says that 150 MiB were resident, mapped twice in part.
+#[test]
+fn a_peak_counts_each_page_once() {
+    let counted = |ended| {
+        let counts =
+            [(Counter::HighWaterBytes, 148 << 20), (Counter::CountedPeak, 80 << 20), ended];
+        report(&[(7, process(&counts))]).peak_resident.bytes
+    };
+    assert_eq!(counted((Counter::ProcessEnded, 1)), 80 << 20);
+    assert_eq!(counted((Counter::ProcessEnded, 0)), 82 << 20, "it was killed");
 }
 
 #[test]

@@ -271,6 +271,22 @@ static void kinds(void)
 	printf("kinds %d\n", shared[5] + file[5] + code[5]);
 }
 
+/* Memory that is mapped twice, as generated code of a just-in-time compiler is. */
+static void twice(void)
+{
+	enum { BYTES = 20 << 20 };
+	int memory = memfd_create("code", 0);
+	if (ftruncate(memory, BYTES))
+		fail("ftruncate", errno);
+	char *first = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	char *second = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, memory, 0);
+	char *block = malloc(8 << 20);
+	memset(first, 1, BYTES);
+	memset(block, 1, 8 << 20);
+	usleep(300000);
+	printf("twice %d\n", memcmp(first, second, BYTES) + block[100]);
+}
+
 /* Tens of thousands of mappings, each with hundreds of bytes in /proc/self/smaps. */
 static void mappings(void)
 {
@@ -346,6 +362,8 @@ int main(int count, char **arguments)
 		breaks();
 	else if (!strcmp(section, "kinds"))
 		kinds();
+	else if (!strcmp(section, "twice"))
+		twice();
 	else if (!strcmp(section, "mappings"))
 		mappings();
 	else if (!strcmp(section, "cleared"))

@@ -1,5 +1,6 @@
 //! The verdict of a run: following its advice has the effect that it predicts.
 
+use crate::common::highwater;
 use crate::inputs::{random_lines, words};
 use crate::place::{Limits, Place, Swap, note, program, source};
 use crate::report::Report;
@@ -74,4 +75,46 @@ fn a_program_with_enough_memory_was_not_slowed() {
     let unlimited = place.run(&sort).expect_success("sort");
     let report = place.compare_output("sort, ample", &unlimited, &Limits::of(256 * MIB), &sort);
     assert_eq!(report.text("/verdict/limited_by"), "nothing", "{}", report.figures());
+}
+
+/// Runs a section of strangers.c within a limit on all memory; returns the lines that
+/// `highwater run` prints.
+fn within(place: &Place, memory: &str, section: &str) -> Vec<String> {
+    let mut command = highwater();
+    command.args(["run", "--memory", memory, "--swap", "ram:64M", "--report"]);
+    command.arg(place.path("report.json")).arg("--");
+    let run = command.args(place.c_program("strangers", &[section])).output().expect("a run");
+    let errors = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{errors}");
+    errors.lines().map(str::to_owned).collect()
+}
+
+/// Regression: a limit that memory which cannot be paged exceeded was no part of the verdict.
+#[test]
+fn memory_that_cannot_be_paged_has_room_in_the_limit_that_the_verdict_names() {
+    let place = Place::beside_others();
+    let lines = within(&place, "32M", "kinds");
+    let verdict = lines.last().filter(|line| line.starts_with("  verdict "));
+    let parts = ["more than --memory: ", "cannot be paged (most of it is shared memory); give"];
+    let is_complete = parts.iter().all(|part| verdict.is_some_and(|line| line.contains(part)));
+    assert!(is_complete, "{lines:#?}");
+    let report = Report::read(&place.path("report.json"));
+    let unpaged = report.number("/verdict/shortage/unpaged_bytes");
+    assert!((69 * MIB..80 * MIB).contains(&unpaged), "{unpaged} bytes");
+    let memory = report.number("/verdict/budget_bytes").to_string();
+    let lines = within(&place, &memory, "kinds");
+    assert!(lines[0].starts_with("highwater: nothing was paged") && lines.len() == 1, "{lines:#?}");
+}
+
+/// Regression: 20 MiB that a process maps twice counted as 40, and the peak was above the limit.
+#[test]
+fn memory_that_is_mapped_twice_counts_once() {
+    let place = Place::beside_others();
+    let lines = within(&place, "40M", "twice");
+    let report = Report::read(&place.path("report.json"));
+    let part = |name: &str| report.number(&format!("/peak_resident/{name}"));
+    assert!((28 * MIB..40 * MIB).contains(&part("bytes")), "{lines:#?}");
+    let shared = part("elsewhere/shared_bytes");
+    assert!((20 * MIB..21 * MIB).contains(&shared), "{lines:#?}");
+    assert_eq!(report.text("/verdict/limited_by"), "nothing", "{lines:#?}");
 }
