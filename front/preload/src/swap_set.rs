@@ -201,7 +201,7 @@ impl Follower {
         if opening.is_err() {
             self.refused.push(device);
         }
-        self.share.note_swap_opening(place, opening.as_ref().map(|()| ()).map_err(String::as_str));
+        self.share.note_swap_opening(place, opening.as_ref().copied().map_err(String::as_str));
         Progress::Moves
     }
 
