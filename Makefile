@@ -10,7 +10,7 @@ PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 
 .PHONY: help build lab install install-c c c-files test test-modes test-programs demo
 .PHONY: bench bench-arrays bench-array-libraries bench-examples bench-forks
-.PHONY: bench-programs bench-remote
+.PHONY: bench-peers bench-programs bench-remote
 .PHONY: reproduction
 .PHONY: python python-types package venv tools clean
 .PHONY: deb tarball test-packages test-kernels soak audit book
@@ -43,6 +43,8 @@ help:
 	@echo "make bench-programs"
 	@echo "              sort, NumPy, redis, Python in a third of their memory, beside the kernel's"
 	@echo "              swap (10 minutes)"
+	@echo "make bench-peers UMAP=DIR VMCACHE=DIR"
+	@echo "              UMap, vmcache and Polars beside Highwater (1 hour)"
 	@echo "make bench-remote"
 	@echo "              swap on Redis, a cluster and NBD, beside their own benchmarks (5 minutes)"
 	@echo "make test-programs [ONLY=PART_OF_A_NAME]"
@@ -239,6 +241,15 @@ bench-examples:
 bench-programs: build venv
 	$(CARGO) build --release --package highwater-cli --example random_lines
 	HIGHWATER=$(HIGHWATER) demo/real_work.py $(OPTIONS)
+
+# UMAP and VMCACHE are the directories where these are cloned and built; OPTIONS as in
+# demo/peers.py. Needs root for the limits.
+PEERS = --umap '$(UMAP)' --vmcache '$(VMCACHE)' --target $(CARGO_TARGET_DIR) $(OPTIONS)
+bench-peers:
+	@demo/peers.py --check $(PEERS)
+	$(MAKE) build c venv
+	.venv/bin/pip install --quiet --disable-pip-version-check polars pyarrow
+	.venv/bin/python demo/peers.py $(PEERS)
 
 # OPTIONS as in demo/remote_swap.py.
 bench-remote: lab
