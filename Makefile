@@ -44,7 +44,7 @@ help:
 	@echo "              sort, NumPy, redis, Python in a third of their memory, beside the kernel's"
 	@echo "              swap (10 minutes)"
 	@echo "make bench-peers UMAP=DIR VMCACHE=DIR"
-	@echo "              UMap, vmcache and Polars beside Highwater (1 hour)"
+	@echo "              UMap, vmcache and Polars beside Highwater (1 to 2 hours)"
 	@echo "make bench-remote"
 	@echo "              swap on Redis, a cluster and NBD, beside their own benchmarks (5 minutes)"
 	@echo "make test-programs [ONLY=PART_OF_A_NAME]"
