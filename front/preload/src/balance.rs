@@ -7,15 +7,17 @@
 //!          |- more: allocations may borrow them
 //!          \- settings and swap devices (swap_set.rs), when the user changes them; compaction
 //! ```
-//! Without [`Share`] the process has a budget of its own: the run has none to share, or the
-//! process may not open it, because it has dropped privileges.
+//! Without [`Share`] the process has a budget of its own: the run has none to share; or the process
+//! may not open it, because it has dropped privileges; or it cannot find it, which a line says.
 
+use crate::end::say;
 use crate::process::Process;
 use crate::program::program;
 use crate::tier_windows::TierWindows;
 use crate::{bring, sharing, swap_set};
 use highwater_mm::Manager;
 use highwater_mm::config::Tunables;
+use highwater_os::helper::Program;
 use highwater_os::{process_cpu_time, spawn, sys};
 use highwater_session::{
     Aim, Budget, Excess, FLOOR, Forked, Misses, Settings, Share, StatsFile, Times, Tuning,
@@ -52,14 +54,24 @@ impl Memory {
     /// The library is of another build than the run, or too many processes share its memory.
     pub(crate) fn of(
         settings: &Settings,
+        program: Program,
         file: Option<&StatsFile>,
         forked: Forked,
     ) -> Result<Memory, String> {
         let own = Memory { share: None, most: settings.memory };
-        let (Some(most), Some(dir), Some(file)) = (settings.memory_max, &settings.run_dir, file)
-        else {
+        let (Some(most), Some(dir)) = (settings.memory_max, &settings.run_dir) else {
             return Ok(own);
         };
+        if std::fs::metadata(dir).is_err_and(|error| error.kind() == NotFound) {
+            say(&format!(
+                "process {} has a budget of its own, {}: the directory of the run, {}, is not \
+                 there",
+                program.pid,
+                own.most,
+                dir.display()
+            ));
+        }
+        let Some(file) = file else { return Ok(own) };
         // There are no more frames than this.
         let pages = forked.pages.min(most.pages().saturating_sub(FLOOR));
         let joined = match Budget::open(dir) {

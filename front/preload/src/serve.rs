@@ -81,7 +81,7 @@ impl Process {
         let Plan { settings, program, inherited: mut devices, opened, source, .. } = plan;
         let Plan { placement, pages, regions, holds, forked, .. } = plan;
         let file = Reporter::file(&settings, program);
-        let memory = Memory::of(&settings, file.as_ref(), forked)?;
+        let memory = Memory::of(&settings, program, file.as_ref(), forked)?;
         let open = || swap_set::open_all(&settings, memory.share.as_deref());
         let own = opened.map_or_else(open, Ok)?;
         memory.share.iter().try_for_each(|share| swap_room::share(share, &own))?;

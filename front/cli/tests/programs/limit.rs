@@ -343,6 +343,27 @@ fn a_limit_that_cannot_be_kept_is_named() {
     }
 }
 
+/// A sandbox may have a /dev of its own, without the directory of the run. Regression: nothing said
+/// that each of its processes had the whole limit.
+#[test]
+fn a_process_that_cannot_find_the_budget_says_so() {
+    let place = Place::beside_others();
+    let sandbox = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"];
+    let hide = "mount -t tmpfs none /dev/shm &&";
+    let mut may_hide = Command::new(sandbox[0]);
+    may_hide.args(&sandbox[1..]).arg(format!("{hide} true"));
+    if !may_hide.status().unwrap().success() {
+        return skip_or_fail("this system has no user namespaces");
+    }
+    let limit = place.compile("limit", "limit", &[]);
+    let hidden = format!("{hide} exec {} beside 20 4", limit.display());
+    let program = [sandbox.map(PathBuf::from).to_vec(), vec![hidden.into()]].concat();
+    let output = run(&place, "64M", &disk(&place), &program, &[]).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && output.stdout == b"ok\n", "{errors}");
+    assert!(errors.contains("has a budget of its own, 64 MiB: the directory of"), "{errors}");
+}
+
 /// RLIMIT_AS and RLIMIT_DATA count the range of paged memory. Regression: no more threads and
 /// children could be created, and the library had no memory for itself; with RLIMIT_DATA, programs
 /// were not paged.
