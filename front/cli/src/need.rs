@@ -8,9 +8,8 @@
 //! peak of the kernel -------------------------/
 //! ```
 //! The sums of the budget add figures that processes measured at different times: of shared memory
-//! that more and more processes map, they count too much for a second or two. So what exceeds the
-//! limit by these sums is measured, in all processes at one time. That takes milliseconds, and is
-//! not done while the sums are within the limit.
+//! that more and more processes map, they count too much for a second or two. So if the sums exceed
+//! the limit, all processes are measured, one after another. That takes milliseconds.
 
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_units::Bytes;

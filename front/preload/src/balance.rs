@@ -8,7 +8,8 @@
 //!          \- settings and swap devices (swap_set.rs), when the user changes them; compaction
 //! ```
 //! Without [`Share`] the process has a budget of its own: the run has none to share; or the process
-//! may not open it, because it has dropped privileges; or it cannot find it, which a line says.
+//! may not open it, because it has dropped privileges; or the run's directory is not there, which a
+//! line says.
 
 use crate::end::say;
 use crate::process::Process;
@@ -62,7 +63,9 @@ impl Memory {
         let (Some(most), Some(dir)) = (settings.memory_max, &settings.run_dir) else {
             return Ok(own);
         };
-        if std::fs::metadata(dir).is_err_and(|error| error.kind() == NotFound) {
+        let is_hidden = || std::fs::metadata(dir).is_err_and(|error| error.kind() == NotFound);
+        // A forked child has what its parent has.
+        if forked == Forked::default() && is_hidden() {
             say(&format!(
                 "process {} has a budget of its own, {}: the directory of the run, {}, is not \
                  there",

@@ -52,10 +52,10 @@ pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
         go_frees_lazily = go_frees_lazily.or_else(|| frees_lazily(entry.to_bytes()));
         entries = entries.wrapping_add(1);
     }
+    let environment = Environment::of(ours, own_path().unwrap_or_default());
     // Only the first call counts, and there is no other.
-    let of_ours = Environment::of(ours, own_path().unwrap_or_default());
-    let _ =
-        ENVIRONMENT.set(Environment { go_frees_lazily: go_frees_lazily == Some(true), ..of_ours });
+    let _ = ENVIRONMENT
+        .set(Environment { go_frees_lazily: go_frees_lazily == Some(true), ..environment });
 }
 
 impl Environment {

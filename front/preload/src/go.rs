@@ -20,7 +20,8 @@ pub(crate) fn is_running() -> bool {
     notes().any(|notes| has_note(notes, b"Go\0\0"))
 }
 
-/// Whether the program is in Go, and its heap can be paged: the heap takes any address in the end.
+/// Whether this is a Go program whose heap may lie in paged memory: Go takes any address once all
+/// of its hints have failed.
 pub(crate) fn has_paged_heap() -> bool {
     environment::go_frees_lazily() && is_running()
 }

@@ -52,11 +52,6 @@ impl Elsewhere {
         self.bytes.iter().sum()
     }
 
-    /// Memory in mappings that other processes may map, too.
-    pub(crate) fn shared(&self) -> Bytes {
-        Bytes(self.bytes[Kind::Shared as usize])
-    }
-
     /// Without `own` bytes of the manager's, which look like other anonymous memory.
     pub(crate) fn less_own(mut self, own: u64) -> Elsewhere {
         let other = &mut self.bytes[Kind::Other as usize];
@@ -90,6 +85,8 @@ pub(crate) struct Seen {
     /// The part of resident memory outside the ranges that counts for other processes, or counts
     /// for this one already (Rss without Pss).
     pub(crate) elsewhere_again: u64,
+    /// Resident memory outside the ranges that other processes may map, too (Rss).
+    pub(crate) elsewhere_shared: Bytes,
     /// The part of resident memory in the ranges that counts for other processes (Rss without Pss).
     pub(crate) shared: u64,
 }
@@ -135,6 +132,8 @@ struct Parser<'a> {
     found: Elsewhere,
     /// Rss without Pss.
     found_again: u64,
+    /// Rss of mappings of shared memory.
+    found_shared: u64,
     /// Paged: resident bytes, and those of them that count for this process.
     resident: u64,
     resident_counted: u64,
@@ -162,6 +161,7 @@ impl Parser<'_> {
             paged,
             found: Elsewhere::default(),
             found_again: 0,
+            found_shared: 0,
             resident: 0,
             resident_counted: 0,
             mapping: None,
@@ -174,6 +174,7 @@ impl Parser<'_> {
         Seen {
             elsewhere: self.found,
             elsewhere_again: self.found_again,
+            elsewhere_shared: Bytes(self.found_shared),
             shared: self.resident.saturating_sub(self.resident_counted),
         }
     }
@@ -214,6 +215,7 @@ impl Parser<'_> {
             self.found.bytes[kind as usize] += pss;
             self.found.bytes[Kind::Huge as usize] += huge;
             self.found_again += rss.saturating_sub(pss);
+            self.found_shared += if kind == Kind::Shared { rss } else { 0 };
         }
     }
 
@@ -326,6 +328,7 @@ mod tests {
             assert_eq!(kib(seen.elsewhere), KIB, "{piece} bytes at a time");
             assert_eq!(seen.elsewhere.total(), KIB.iter().sum::<u64>() * 1024);
             assert_eq!((seen.elsewhere_again, seen.shared), ((8 + 9 + 64) << 10, 0));
+            assert_eq!(seen.elsewhere_shared, Bytes(128 << 10));
         }
     }
 

@@ -40,16 +40,19 @@ fn areas(settings: &Settings, share: Option<&Share>) -> Vec<Option<Area>> {
     }
 }
 
-/// Opens the devices of a new process.
+/// Opens the devices of a new process, which goes without an added one that it cannot open.
 ///
 /// # Errors
-/// A device cannot be opened.
+/// A device that the run began with cannot be opened.
 pub(crate) fn open_all(
     settings: &Settings,
     share: Option<&Share>,
 ) -> Result<Vec<Option<Box<dyn Device>>>, String> {
-    let one = |area: Option<Area>| area.map(|area| open(&area, settings)).transpose();
-    areas(settings, share).into_iter().map(one).collect()
+    let one = |area: Area| match open(&area, settings) {
+        Err(_) if !settings.swap.contains(&area) => Ok(None),
+        opened => opened.map(Some),
+    };
+    areas(settings, share).into_iter().map(|area| area.map_or(Ok(None), one)).collect()
 }
 
 /// Opens a device of the list.

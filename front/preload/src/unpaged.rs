@@ -233,9 +233,8 @@ impl Unpaged {
     /// other processes may share.
     pub(crate) fn look(&self) -> Bytes {
         let parted = self.parted();
-        let Ok(Seen { elsewhere, elsewhere_again, shared }) = smaps::read(&self.paged) else {
-            return Bytes(0);
-        };
+        let Ok(seen) = smaps::read(&self.paged) else { return Bytes(0) };
+        let Seen { elsewhere, elsewhere_again, elsewhere_shared, shared } = seen;
         lock(&self.peak).look(high_water(), resident(), Bytes(elsewhere_again + shared));
         // After reading smaps, which takes long with many mappings: devices may have grown.
         let managers = self.managers();
@@ -247,7 +246,7 @@ impl Unpaged {
         if found.total() > most.total() {
             *most = found;
         }
-        elsewhere.shared()
+        elsewhere_shared
     }
 
     /// `pages` of this process were found to count for others.

@@ -409,7 +409,7 @@ impl Budget {
         self.words().swap_list.failure(place)
     }
 
-    /// What processes found that have opened a device since it was added.
+    /// How many processes could open a device since it was added, and why others could not.
     pub fn swap_openings(&self, place: usize) -> SwapOpenings {
         self.words().swap_list.openings(place)
     }

@@ -215,12 +215,14 @@ impl SwapList {
         let item = &self.items[place];
         match opening {
             Ok(()) => _ = item.opened.fetch_add(1, SeqCst),
-            Err(reason) if item.refused.fetch_add(1, SeqCst) == 0 => _ = item.reason.write(reason),
+            Err(reason) if item.refused.fetch_add(1, SeqCst) == 0 => {
+                item.reason.write_start(reason)
+            }
             Err(_) => {}
         }
     }
 
-    /// What processes found that have opened a device since it was added.
+    /// How many processes could open a device since it was added, and why others could not.
     pub(crate) fn openings(&self, place: usize) -> SwapOpenings {
         let item = &self.items[place];
         let [opened, refused] = [&item.opened, &item.refused].map(|it| it.load(SeqCst));
@@ -231,6 +233,13 @@ impl SwapList {
 }
 
 impl<const WORDS: usize> Text<WORDS> {
+    /// Writes as much of the text as fits.
+    fn write_start(&self, text: &str) {
+        let most = text.len().min(WORDS * size_of::<u64>());
+        let fits = (0..=most).rev().find(|at| text.is_char_boundary(*at));
+        self.write(&text[..fits.unwrap_or(0)]);
+    }
+
     /// Writes the text, if it fits.
     fn write(&self, text: &str) -> bool {
         let words = text.as_bytes().chunks(size_of::<u64>()).map(|bytes| {

@@ -208,8 +208,9 @@ impl Uffd {
     /// `Stop::Vanished`, or with `Stop::Busy` if the page cannot be read now.
     ///
     /// A load from a vanished page raises SIGBUS, which ends the copy; or it waits for a handler,
-    /// which waits for the page's entry. So with handlers the kernel reads the page, and returns an
-    /// error.
+    /// which waits for the page's entry. So with handlers the kernel reads the page through
+    /// /proc/self/mem, and returns an error. Without that file it would wait, too, and reads only
+    /// pages that were there a moment ago.
     ///
     /// # Safety
     /// `to` has room for a page.
@@ -221,7 +222,12 @@ impl Uffd {
         fixed: &Fixed<'_>,
     ) -> Result<(), Stop> {
         if fixed.at(address) == Access::None || self.areas.delivery(space) == Delivery::Handler {
-            return if self.read_program(address, to, fixed) { Ok(()) } else { Err(Stop::Busy) };
+            let may_read = self.own_memory.is_some() || self.residency.has(address);
+            if may_read && self.read_program(address, to, fixed) {
+                return Ok(());
+            }
+            let is_gone = self.residency.of(address, 1)[0].presence == Presence::Gone;
+            return Err(if is_gone { Stop::Vanished } else { Stop::Busy });
         }
         let from = std::ptr::with_exposed_provenance(address as usize);
         // SAFETY: room by contract; a readable page of the space.

@@ -90,12 +90,13 @@ pub(super) fn add(area: &Area, budget: &Budget) -> Result<String, Refusal> {
         return Err(Refusal::new(what, "add one again that was removed, with the same size"));
     };
     await_all(change, budget);
+    let all_have_looked = budget.swap_behind(change) == 0;
     let items = budget.swap_items();
     let is_it = |item: &SwapItem| item.area == *area;
     let place = items.iter().position(|item| item.as_ref().is_some_and(is_it));
     let openings = place.map(|place| (place, budget.swap_openings(place)));
     let cannot = match openings {
-        Some((place, SwapOpenings { opened: 0, refused: 1.., reason })) => {
+        Some((place, SwapOpenings { opened: 0, refused: 1.., reason })) if all_have_looked => {
             await_all(budget.want_swap(place, Wanted::Gone), budget);
             let what = format!("no process of the session can use {reason}");
             return Err(Refusal::new(what, "name a device that they can use"));

@@ -2,10 +2,12 @@
 //! contents as with ordinary memory, whether the kernel faults or the gate makes copies.
 
 use crate::common::binary;
+use crate::packages::is_installed;
 use crate::place::{Limits, Mode, Place};
 use crate::report::Report;
 use highwater_platform::testing::skip_or_fail;
-use std::fs::{Permissions, copy, set_permissions};
+use std::fs::{File, Permissions, copy, set_permissions, write};
+use std::iter::once;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -138,6 +140,41 @@ fn a_program_that_takes_the_signals_of_faults_runs_unserved() {
     assert!(said.contains("is a Go program") && said.contains("--faults handlers"), "{said}");
 }
 
+/// Go's heap is paged, by handlers that `highwater run` chooses: promtool reads 50,000 metrics.
+#[test]
+fn the_heap_of_a_go_program_is_paged() {
+    if !is_installed("promtool") {
+        return skip_or_fail("promtool is not installed");
+    }
+    let place = Place::beside_others();
+    let metrics = (0..50_000).map(|index| format!("sent_total{{to=\"{index}\"}} {index}\n"));
+    let head = "# HELP sent_total Messages.\n# TYPE sent_total counter\n".to_owned();
+    write(place.path("metrics"), once(head).chain(metrics).collect::<String>()).unwrap();
+    let check = |command: &mut Command| {
+        let input = File::open(place.path("metrics")).unwrap();
+        command.args(["check", "metrics", "--extended"]).stdin(input).output().unwrap()
+    };
+    let alone = check(&mut Command::new("promtool"));
+    assert!(alone.status.success() && alone.stdout.starts_with(b"Metric"), "{alone:?}");
+    let swapped = |godebug| {
+        let mut command = Command::new(binary());
+        command.args(["run", "--paged", "12M", "--swap", "ram:512M", "--report"]);
+        command.arg(place.path("report.json")).args(["--", "promtool"]).env("GODEBUG", godebug);
+        let served = check(&mut command);
+        let errors = String::from_utf8_lossy(&served.stderr);
+        if served.status.code() == Some(2) {
+            skip_or_fail(&errors);
+            return None;
+        }
+        assert!(served.status.success() && served.stdout == alone.stdout, "{errors}");
+        Some(Report::read(&place.path("report.json")).number("/vmstat/pswpout"))
+    };
+    // With `madvdontneed=1` Go relies on zeros in pages that it has freed: its heap is not paged.
+    if let (Some(lazily), Some(at_once)) = (swapped(""), swapped("madvdontneed=1")) {
+        assert!(lazily > 3000 && at_once < 1000, "{lazily} and {at_once} pages");
+    }
+}
+
 /// Programs that exec, fork, map files and read them directly, with the gate.
 #[test]
 fn programs_keep_contents_with_copies() {
@@ -242,7 +279,7 @@ fn a_container_that_refuses_userfaultfd_is_told_which_flag_helps() {
 /// The profile allows the device: threads serve their own faults with userfaultfds made by it.
 #[test]
 fn a_container_with_the_device_needs_no_other_flag() {
-    if std::fs::File::open("/dev/userfaultfd").is_err() {
+    if File::open("/dev/userfaultfd").is_err() {
         return skip_or_fail("no /dev/userfaultfd that this user may open");
     }
     let place = Place::beside_others();
