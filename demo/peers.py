@@ -160,7 +160,7 @@ def make_pages(path):
     """A file of pages as random_pages.c expects them."""
     import numpy as np
 
-    pages = np.zeros((FILE_MIB << 20) // PAGE * PAGE // 8, np.uint64).reshape(-1, PAGE // 8)
+    pages = np.zeros((FILE_MIB << 20) // 8, np.uint64).reshape(-1, PAGE // 8)
     pages[:, 0] = np.arange(len(pages), dtype=np.uint64)
     pages[:, -1] = ~pages[:, 0]
     pages.tofile(path)

@@ -29,8 +29,9 @@ pub(super) const CERTIFICATE: &str = "HIGHWATER_TLS_CERT";
 pub(super) const KEY: &str = "HIGHWATER_TLS_KEY";
 /// The name of the list of trusted authorities in messages.
 const SYSTEM: &str = "the system's list of authorities";
-/// Variables that name another list, for OpenSSL and for rustls-native-certs.
+/// Variables that replace that list, for OpenSSL and for rustls-native-certs: by a file, ...
 const LIST: &str = "SSL_CERT_FILE";
+/// ... and by directories.
 const LIST_DIRS: &str = "SSL_CERT_DIR";
 
 /// The longest file, in bytes. A list of all authorities has some 200 KiB.
@@ -102,9 +103,7 @@ fn system_authorities() -> Result<Vec<CertificateDer<'static>>, Reason> {
     let named = |name| std::env::var_os(name).filter(|paths| !paths.is_empty());
     match (named(LIST), named(LIST_DIRS)) {
         (None, None) => Ok(rustls_native_certs::load_native_certs().certs),
-        (Some(_), _) | (_, Some(_)) if is_privileged() => {
-            Err(Reason::TlsFile { file: SYSTEM, errno: Some(libc::EPERM) })
-        }
+        _ if is_privileged() => Err(Reason::TlsFile { file: SYSTEM, errno: Some(libc::EPERM) }),
         (list, dirs) => {
             // The library that reads directories would read a list without end, too.
             let list = list.map(|list| certificates(LIST, Path::new(&list))).transpose()?;

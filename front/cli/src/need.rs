@@ -1,5 +1,5 @@
-//! What a run needed beyond a limit on all memory: memory that cannot be paged, and the least pages
-//! of its processes.
+//! The memory that a run needed, if that exceeds a limit on all memory: memory that cannot be
+//! paged, and the least pages of its processes.
 //!
 //! ```text
 //! Budget: sums ---\
@@ -61,7 +61,7 @@ pub(crate) struct Need {
     pub(crate) why: Why,
 }
 
-/// What the budget says, in bytes.
+/// Figures of the budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sums {
     pub(crate) limit: Bytes,
@@ -70,8 +70,8 @@ pub(crate) struct Sums {
     pub(crate) least: Bytes,
 }
 
-/// The memory of all processes, measured at one time. A page that is mapped several times counts
-/// once.
+/// The memory of all processes, measured one after another. A page that is mapped several times
+/// counts once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) all: Bytes,
@@ -82,7 +82,7 @@ pub(crate) struct Taken {
     pub(crate) not_served: Option<(String, &'static str)>,
 }
 
-/// What processes need, if that is more than the limit.
+/// The memory that processes need, if it exceeds the limit.
 pub(crate) fn need(sums: Sums, taken: impl FnOnce() -> Taken) -> Option<Need> {
     let Sums { limit, unpaged, least } = sums;
     let known = Bytes(unpaged.0 + least.0);
@@ -136,7 +136,7 @@ pub(crate) fn most(run: &Ended<'_>) -> Option<Need> {
     needs.filter(|need| need.needed > limit).max_by_key(|need| need.needed)
 }
 
-/// What one process needed, however short its life was.
+/// The memory that one process needed, however short its life was.
 fn of_process(process: &Snapshot) -> Need {
     let of = |counter| Bytes(process.get(counter));
     let unpaged = Bytes(of(Counter::ElsewhereBytes).0 + of(Counter::MetaBytes).0);

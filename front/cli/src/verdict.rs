@@ -77,12 +77,12 @@ pub(crate) struct Verdict {
     pub(crate) option: &'static str,
     /// What swap in compressed memory would do; none if little, or if too little is known.
     pub(crate) zram: Option<Zram>,
-    /// What was needed beyond the limit on all memory; none if nothing was, or if the budget is for
-    /// pages alone.
+    /// The memory needed beyond the limit on all memory; none if the limit sufficed, or if the
+    /// budget is for pages alone.
     pub(crate) shortage: Option<Shortage>,
 }
 
-/// What a run needed beyond a limit on all memory.
+/// The memory that a run needed beyond a limit on all memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Shortage {
@@ -92,8 +92,8 @@ pub(crate) struct Shortage {
     pub(crate) unpaged_bytes: u64,
     /// The least pages of all processes.
     pub(crate) pages_bytes: u64,
-    /// What most of the unpaged memory is, or why the largest process cannot be served; none if it
-    /// is not known.
+    /// The kind of most of the unpaged memory, or the reason that the largest process cannot be
+    /// served; none if neither is known.
     pub(crate) why: Option<String>,
 }
 
@@ -184,7 +184,7 @@ struct Evidence {
     /// Memory that is not paged may need more than the budget.
     excess: Bytes,
     scope: Option<Scope>,
-    /// What the processes needed, if that is more than the limit on all memory.
+    /// The memory that the processes needed, if it exceeds the limit on all memory.
     need: Option<Need>,
     /// The limit at the start or at the end, if that was larger.
     limit: Bytes,

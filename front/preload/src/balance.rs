@@ -63,18 +63,18 @@ impl Memory {
         let (Some(most), Some(dir)) = (settings.memory_max, &settings.run_dir) else {
             return Ok(own);
         };
-        let is_hidden = || std::fs::metadata(dir).is_err_and(|error| error.kind() == NotFound);
-        // A forked child has what its parent has.
-        if forked == Forked::default() && is_hidden() {
-            say(&format!(
-                "process {} has a budget of its own, {}: the directory of the run, {}, is not \
-                 there",
-                program.pid,
-                own.most,
-                dir.display()
-            ));
-        }
-        let Some(file) = file else { return Ok(own) };
+        let Some(file) = file else {
+            let is_missing = || std::fs::metadata(dir).is_err_and(|error| error.kind() == NotFound);
+            // A forked child has what its parent has.
+            if forked == Forked::default() && is_missing() {
+                let (pid, most, dir) = (program.pid, own.most, dir.display());
+                say(&format!(
+                    "process {pid} has a budget of its own, {most}: the directory of the run, \
+                     {dir}, is not there"
+                ));
+            }
+            return Ok(own);
+        };
         // There are no more frames than this.
         let pages = forked.pages.min(most.pages().saturating_sub(FLOOR));
         let joined = match Budget::open(dir) {

@@ -52,20 +52,19 @@ pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
         go_frees_lazily = go_frees_lazily.or_else(|| frees_lazily(entry.to_bytes()));
         entries = entries.wrapping_add(1);
     }
-    let environment = Environment::of(ours, own_path().unwrap_or_default());
+    let path = own_path().unwrap_or_default();
     // Only the first call counts, and there is no other.
-    let _ = ENVIRONMENT
-        .set(Environment { go_frees_lazily: go_frees_lazily == Some(true), ..environment });
+    let _ = ENVIRONMENT.set(Environment::of(ours, path, go_frees_lazily == Some(true)));
 }
 
 impl Environment {
     /// The environment of a process with the variables `ours` and this library at `path`.
-    fn of(ours: Vec<CString>, path: &[u8]) -> Environment {
+    fn of(ours: Vec<CString>, path: &[u8], go_frees_lazily: bool) -> Environment {
         let settings = Settings::from_vars(|name| value(&ours, name));
         let preload = if path.is_empty() { Vec::new() } else { [PRELOAD, path].concat() };
         let preload = CString::new(preload).unwrap_or_default();
         let variables = Variables { ours, preload };
-        Environment { settings, variables, go_frees_lazily: false }
+        Environment { settings, variables, go_frees_lazily }
     }
 }
 
@@ -162,7 +161,7 @@ mod tests {
     fn settings_are_whole_or_none_or_an_error() {
         let of = |vars: &[&CStr]| {
             let ours = vars.iter().map(|entry| CString::from(*entry)).collect();
-            Environment::of(ours, b"/lib/hw.so")
+            Environment::of(ours, b"/lib/hw.so", false)
         };
         assert_eq!(of(&[]).settings, Ok(None), "not to be served");
         let odd = of(&[c"HIGHWATER_MEMORY=much", c"HIGHWATER_SWAP=ram:1M"]).settings;
@@ -172,8 +171,8 @@ mod tests {
     #[test]
     fn children_get_the_variables_and_the_library() {
         let ours = vec![c"HIGHWATER_MEMORY=1".to_owned()];
-        let found = Environment::of(ours.clone(), b"/lib/hw.so").variables;
+        let found = Environment::of(ours.clone(), b"/lib/hw.so", false).variables;
         assert_eq!((found.ours, found.preload), (ours, c"LD_PRELOAD=/lib/hw.so".to_owned()));
-        assert_eq!(Environment::of(Vec::new(), b"").variables.preload, c"".to_owned());
+        assert_eq!(Environment::of(Vec::new(), b"", false).variables.preload, c"".to_owned());
     }
 }

@@ -93,7 +93,7 @@ impl SwapInUse {
     }
 }
 
-/// What the processes of a run found when they opened a device that was added.
+/// How many processes of a run could open a device that was added, and why others could not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwapOpenings {
     /// Processes that opened it.

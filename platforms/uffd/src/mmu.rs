@@ -40,9 +40,12 @@ impl Mmu for Uffd {
     fn peek(&self, space: SpaceId, vpn: Vpn, words: &mut [u64; WORDS_PER_FRAME]) -> bool {
         let page = self.areas.address(space, vpn) as u64;
         let fixed = self.areas.protections().fix();
+        // Where reading a vanished page would wait for a handler, this may be the handler.
+        let is_safe = self.own_memory.is_some() || self.residency.has(page);
+        let may_read = is_safe && fixed.at(page) != Access::None;
         let to = words.as_mut_ptr().cast();
         // SAFETY: an array of a page's length.
-        fixed.at(page) != Access::None && unsafe { self.load_page(space, page, to, &fixed) }.is_ok()
+        may_read && unsafe { self.load_page(space, page, to, &fixed) }.is_ok()
     }
 
     fn map(&self, space: SpaceId, first: Vpn, frames: &[Pfn], protection: Protection) -> Progress {

@@ -209,8 +209,7 @@ impl Uffd {
     ///
     /// A load from a vanished page raises SIGBUS, which ends the copy; or it waits for a handler,
     /// which waits for the page's entry. So with handlers the kernel reads the page through
-    /// /proc/self/mem, and returns an error. Without that file it would wait, too, and reads only
-    /// pages that were there a moment ago.
+    /// /proc/self/mem, and returns an error. Without that file it waits, too.
     ///
     /// # Safety
     /// `to` has room for a page.
@@ -222,8 +221,7 @@ impl Uffd {
         fixed: &Fixed<'_>,
     ) -> Result<(), Stop> {
         if fixed.at(address) == Access::None || self.areas.delivery(space) == Delivery::Handler {
-            let may_read = self.own_memory.is_some() || self.residency.has(address);
-            if may_read && self.read_program(address, to, fixed) {
+            if self.read_program(address, to, fixed) {
                 return Ok(());
             }
             let is_gone = self.residency.of(address, 1)[0].presence == Presence::Gone;

@@ -165,8 +165,8 @@ impl Link {
     }
 }
 
-/// Whether a server answers a line, other than by the greeting of an NBD server that was slow. A
-/// connection of its own asks this: an NBD server would give up one with such a line.
+/// Whether a server answers a line by something that is no NBD greeting. The line goes over a
+/// second connection, because an NBD server would close one that begins so.
 fn is_of_another_kind(endpoint: &Endpoint) -> bool {
     let answer = || {
         let mut stream = Stream::connect(endpoint, SOON, Acks::Delayed)?;

@@ -36,18 +36,22 @@ fn memory_calls_keep_contents_when_copied() {
     place.compare_with("mixed, copied", &unlimited, &limits, &program);
 }
 
+/// Runs a C program in each mode: it swaps, and its output is as without Highwater.
+fn compare_in_each_mode(place: &Place, name: &str, argument: &str, memory: u64) {
+    let program = place.c_program(name, &[argument]);
+    let unlimited = place.run(&program).expect_success(name);
+    for mode in Mode::ALL {
+        let limits = Limits { mode: Some(mode), ..Limits::of(memory) };
+        place.compare_output(name, &unlimited, &limits, &program).expect_swapping();
+    }
+}
+
 /// Regression: mlock of paged memory failed, and libgcrypt said "using insecure memory". While
 /// pages are locked, stores by other threads, protections and advice about forks are kept.
 #[test]
 fn locked_pages_stay_in_memory() {
     let place = Place::beside_others();
-    let program = place.c_program("locked", &["16"]);
-    let unlimited = place.run(&program).expect_success("locked");
-    for mode in Mode::ALL {
-        let limits = Limits { mode: Some(mode), ..Limits::of(6 * MIB) };
-        let report = place.compare_output("locked", &unlimited, &limits, &program);
-        report.expect_swapping();
-    }
+    compare_in_each_mode(&place, "locked", "16", 6 * MIB);
 }
 
 /// Regression: with handlers, kswapd copied a page that was just dropped, and waited for a handler,
@@ -55,12 +59,7 @@ fn locked_pages_stay_in_memory() {
 #[test]
 fn pages_may_be_dropped_by_raw_calls_while_others_are_evicted() {
     let place = Place::beside_others();
-    let program = place.c_program("raw_drops", &["3000"]);
-    let unlimited = place.run(&program).expect_success("raw drops");
-    for mode in Mode::ALL {
-        let limits = Limits { mode: Some(mode), ..Limits::of(4 * MIB) };
-        place.compare_output("raw drops", &unlimited, &limits, &program).expect_swapping();
-    }
+    compare_in_each_mode(&place, "raw_drops", "3000", 4 * MIB);
 }
 
 /// Regression: the kernel found pages of the other process missing. MPI printed errors and copied
