@@ -16,6 +16,9 @@ const HOST: (Machine, &str) = (elf::EM_X86_64, "x86-64");
 #[cfg(target_arch = "aarch64")]
 const HOST: (Machine, &str) = (elf::EM_AARCH64, "aarch64");
 
+/// Whether the library knows the system calls in programs for this machine.
+const CAN_LOAD: bool = cfg!(target_arch = "x86_64");
+
 /// Width of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -42,6 +45,8 @@ pub(crate) enum Runtime {
     C,
     /// Go's runtime, by system calls of its own.
     Go,
+    /// Go's runtime, in a static program that the library loads.
+    StaticGo,
 }
 
 /// Whether a program can be served.
@@ -50,6 +55,8 @@ pub(crate) enum Verdict {
     Served,
     /// Static: no dynamic linker could load the library.
     Static,
+    /// Static, in Go: the library loads the program.
+    StaticGo,
     ThirtyTwoBit,
     /// Built for another machine, with its name.
     Foreign(String),
@@ -65,6 +72,7 @@ pub(crate) fn judge(facts: &Facts) -> Verdict {
     match &facts.interpreter {
         _ if facts.class == Class::Bits32 => Verdict::ThirtyTwoBit,
         _ if facts.machine != HOST.0 => Verdict::Foreign(machine_name(facts.machine)),
+        None if facts.runtime == Runtime::Go && CAN_LOAD => Verdict::StaticGo,
         None => Verdict::Static,
         Some(path) if is_of_musl(path) => Verdict::Musl(path.clone()),
         Some(_) => facts.sanitizer.map_or(Verdict::Served, Verdict::Sanitized),
@@ -75,10 +83,10 @@ pub(crate) fn judge(facts: &Facts) -> Verdict {
 pub(crate) fn why_not_served(file: &File) -> Option<&'static str> {
     let facts = read(file).ok()?;
     match judge(&facts) {
-        Verdict::Static | Verdict::Served if facts.runtime == Runtime::Go => {
+        Verdict::Static | Verdict::StaticGo | Verdict::Served if facts.runtime == Runtime::Go => {
             Some("is a Go program")
         }
-        Verdict::Static => Some("is statically linked"),
+        Verdict::Static | Verdict::StaticGo => Some("is statically linked"),
         Verdict::ThirtyTwoBit => Some("is a 32-bit program"),
         Verdict::Foreign(_) => Some("is a program for another machine"),
         Verdict::Musl(_) => Some("is linked with musl"),

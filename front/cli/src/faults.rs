@@ -67,7 +67,7 @@ pub(crate) fn decide(
     use FaultThreads::{Handlers, InThread};
     let can = HAS_COPIES && permitted.user_mode;
     match (faults, system_calls) {
-        (Wish::Auto, None) if runtime == Runtime::Go && permitted.all => {
+        (Wish::Auto, None) if runtime != Runtime::C && permitted.all => {
             Ok((Handlers, SystemCalls::Faults))
         }
         (Wish::These(InThread), Some(SystemCalls::Faults)) => Err(Refusal::new(

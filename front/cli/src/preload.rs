@@ -1,14 +1,18 @@
 //! Finds the preload library, and builds the variables LD_PRELOAD and GODEBUG.
 
+use crate::elf::Runtime;
 use crate::{Refusal, elf};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const NAME: &str = "libhighwater_preload.so";
 /// Environment variable with the library's path, if it is in none of the usual places.
 const VARIABLE: &str = "HIGHWATER_PRELOAD";
+/// Environment variable with the path of a static program, for the library.
+const STATIC_PROGRAM: &str = "HIGHWATER_STATIC_PROGRAM";
 /// A symbol that the library defines, by which it is recognized.
 const SYMBOL: &str = "HIGHWATER_PRELOAD_LIBRARY";
 
@@ -68,6 +72,19 @@ fn find_for(executable: &Path, named: Option<PathBuf>) -> Result<PathBuf, Refusa
         return Err(Refusal::new(what, format!("move it, and set {VARIABLE} to its path")));
     }
     Ok(path)
+}
+
+/// The command that starts a program. The library loads a static one in place of this program,
+/// which the dynamic linker has loaded it into.
+pub(crate) fn command(program: &Path, runtime: Runtime) -> Command {
+    match runtime {
+        Runtime::C | Runtime::Go => Command::new(program),
+        Runtime::StaticGo => {
+            let mut command = Command::new("/proc/self/exe");
+            command.env(STATIC_PROGRAM, program);
+            command
+        }
+    }
 }
 
 /// The value of LD_PRELOAD. The library comes first, so that its malloc is used.

@@ -8,6 +8,7 @@ use crate::Refusal;
 use crate::elf::{self, Runtime, Verdict};
 use highwater_session::{FaultThreads, SystemCalls, come_as_signals};
 use rustix::fs::{Access, access};
+use rustix::thread::{CapabilitySet, capabilities};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::Read;
@@ -19,6 +20,8 @@ use std::path::{Path, PathBuf};
 const SCRIPT_LEVELS: u32 = 4;
 /// How much the kernel reads of a file to determine its kind (BINPRM_BUF_SIZE).
 const HEAD_BYTES: u64 = 256;
+/// Either of these is needed to load a static program.
+const LOADING: CapabilitySet = CapabilitySet::CHECKPOINT_RESTORE.union(CapabilitySet::SYS_ADMIN);
 /// Where programs are searched if PATH is not set, as in the C library.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
@@ -68,7 +71,7 @@ fn executable(path: &Path) -> Result<(), Refusal> {
 /// Checks that the program in `path`, or its interpreter, can be served; returns its runtime.
 pub(crate) fn check(path: &Path) -> Result<Runtime, Refusal> {
     let mut path = path.to_owned();
-    for _ in 0..=SCRIPT_LEVELS {
+    for level in 0..=SCRIPT_LEVELS {
         let name = path.display();
         let unreadable = |error| {
             let what = format!("'{name}' cannot be read to see how it is linked: {error}");
@@ -76,7 +79,17 @@ pub(crate) fn check(path: &Path) -> Result<Runtime, Refusal> {
         };
         let file = File::open(&path).map_err(unreadable)?;
         match kind(&head(&file).map_err(unreadable)?) {
-            Kind::Elf => return check_elf(&path, &file),
+            Kind::Elf => {
+                let runtime = check_elf(&path, &file)?;
+                let is_script = level > 0;
+                return match runtime {
+                    Runtime::StaticGo if is_script => Err(Refusal::new(
+                        format!("the interpreter '{name}' is statically linked"),
+                        format!("run '{name} SCRIPT'"),
+                    )),
+                    _ => Ok(runtime),
+                };
+            }
             Kind::Script { interpreter, argument } => {
                 if let Some(lost) = lost(&interpreter, &argument) {
                     return Err(lost_interpreter(&path, lost));
@@ -173,6 +186,19 @@ pub(crate) fn check_signals(
     Err(Refusal::new(what, remedy))
 }
 
+/// Checks that the library may load a static program: it changes what /proc/self/exe names.
+pub(crate) fn check_loading(path: &Path, runtime: Runtime) -> Result<(), Refusal> {
+    let may_load = || capabilities(None).is_ok_and(|sets| sets.effective.intersects(LOADING));
+    match runtime {
+        Runtime::C | Runtime::Go => Ok(()),
+        Runtime::StaticGo if may_load() => Ok(()),
+        Runtime::StaticGo => Err(Refusal::new(
+            format!("'{}' is a statically linked Go program", path.display()),
+            "run it as root, or with CAP_CHECKPOINT_RESTORE",
+        )),
+    }
+}
+
 fn check_elf(path: &Path, file: &File) -> Result<Runtime, Refusal> {
     let name = path.display();
     let damaged = |error| Refusal::new(format!("'{name}' is damaged: {error}"), "rebuild it");
@@ -180,6 +206,7 @@ fn check_elf(path: &Path, file: &File) -> Result<Runtime, Refusal> {
     let refuse = |what: String, remedy: &str| Err(Refusal::new(what, remedy));
     match elf::judge(&facts) {
         Verdict::Served => check_privileges(path, file).map(|()| facts.runtime),
+        Verdict::StaticGo => check_privileges(path, file).map(|()| Runtime::StaticGo),
         Verdict::Static => refuse(
             format!("'{name}' is statically linked, so no library can be preloaded"),
             "link it dynamically (without -static)",

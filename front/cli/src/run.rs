@@ -6,6 +6,7 @@
 //! All checks come first: a refused run creates and starts nothing.
 
 use crate::child::{self, Ended, Orphans, Running};
+use crate::elf::Runtime;
 use crate::family::Family;
 use crate::faults::{self, Wish};
 use crate::metrics::{self, Address, Board, Port};
@@ -35,7 +36,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -204,6 +205,7 @@ struct Plan {
     settings: Settings,
     memory: Memory,
     program: PathBuf,
+    runtime: Runtime,
     library: PathBuf,
     /// The file for the report.
     report: Option<ReportFile>,
@@ -299,6 +301,7 @@ impl Run {
         let (faults, system_calls) =
             faults::decide(self.faults, self.system_calls, machine::permitted(), runtime)?;
         program::check_signals(&program, runtime, faults, system_calls)?;
+        program::check_loading(&program, runtime)?;
         let requirements = machine::requirements(self.mapping, system_calls);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
         let swap = swap::devices(&self.swap, memory.compressed_most())?;
@@ -323,7 +326,7 @@ impl Run {
             faults,
             run_dir,
         };
-        Ok(Plan { settings, memory, program, library, report, metrics })
+        Ok(Plan { settings, memory, program, runtime, library, report, metrics })
     }
 
     /// Refuses a name that another session has. `own`: the directory of this session.
@@ -362,7 +365,7 @@ impl Run {
             Refusal::new(what, "check that the program starts without highwater")
         };
         let existing = std::env::var_os("LD_PRELOAD");
-        let mut command = Command::new(&plan.program);
+        let mut command = preload::command(&plan.program, plan.runtime);
         command.arg0(&self.program[0]).args(&self.program[1..]);
         command.envs(plan.settings.to_env());
         command.env("LD_PRELOAD", preload::variable(&plan.library, existing.as_deref()));

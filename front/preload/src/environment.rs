@@ -13,12 +13,15 @@ use std::sync::OnceLock;
 pub(crate) const PREFIX: &[u8] = b"HIGHWATER_";
 /// The variable that lists libraries to preload.
 pub(crate) const PRELOAD: &[u8] = b"LD_PRELOAD=";
+/// The variable that names the static program to run. It is for one process alone.
+pub(crate) const STATIC_PROGRAM: &[u8] = b"HIGHWATER_STATIC_PROGRAM";
 
 struct Environment {
     settings: Result<Option<Settings>, String>,
     variables: Variables,
     /// Whether a variable makes Go's runtime free memory by MADV_FREE.
     go_frees_lazily: bool,
+    static_program: Option<CString>,
 }
 
 /// The variables that make a child served, too.
@@ -40,12 +43,14 @@ pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
     if highwater_devices::is_privileged() {
         return;
     }
-    let (mut ours, mut go_frees_lazily) = (Vec::new(), None);
+    let (mut ours, mut go_frees_lazily, mut static_program) = (Vec::new(), None, None);
     // SAFETY: as the caller says; the end has not been seen yet.
     while let Some(entry) = unsafe { entries.read().as_ref() } {
         // SAFETY: as the caller says.
         let entry = unsafe { CStr::from_ptr(entry) };
-        if entry.to_bytes().starts_with(PREFIX) {
+        if let Some(path) = value_of(entry, STATIC_PROGRAM) {
+            static_program = Some(path.to_owned());
+        } else if entry.to_bytes().starts_with(PREFIX) {
             ours.push(entry.to_owned());
         }
         // As for Go's runtime, the first of several counts.
@@ -54,7 +59,8 @@ pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
     }
     let path = own_path().unwrap_or_default();
     // Only the first call counts, and there is no other.
-    let _ = ENVIRONMENT.set(Environment::of(ours, path, go_frees_lazily == Some(true)));
+    let environment = Environment::of(ours, path, go_frees_lazily == Some(true));
+    let _ = ENVIRONMENT.set(Environment { static_program, ..environment });
 }
 
 impl Environment {
@@ -64,7 +70,7 @@ impl Environment {
         let preload = if path.is_empty() { Vec::new() } else { [PRELOAD, path].concat() };
         let preload = CString::new(preload).unwrap_or_default();
         let variables = Variables { ours, preload };
-        Environment { settings, variables, go_frees_lazily }
+        Environment { settings, variables, go_frees_lazily, static_program: None }
     }
 }
 
@@ -77,11 +83,14 @@ fn frees_lazily(variable: &[u8]) -> Option<bool> {
 }
 
 fn value(ours: &[CString], name: &str) -> Option<OsString> {
-    let rest = |entry: &CString| {
-        let rest = entry.to_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
-        Some(OsString::from_vec(rest.to_owned()))
-    };
-    ours.iter().find_map(rest)
+    let found = ours.iter().find_map(|entry| value_of(entry, name.as_bytes()))?;
+    Some(OsString::from_vec(found.to_bytes().to_owned()))
+}
+
+/// The value of a variable, NAME=VALUE, if it has this name.
+pub(crate) fn value_of<'a>(entry: &'a CStr, name: &[u8]) -> Option<&'a CStr> {
+    let rest = entry.to_bytes_with_nul().strip_prefix(name)?.strip_prefix(b"=")?;
+    CStr::from_bytes_with_nul(rest).ok()
 }
 
 /// The path of this library, as the dynamic linker knows it.
@@ -108,6 +117,11 @@ fn sound() -> Option<&'static Settings> {
 /// Whether Go's runtime, if it is in this program, frees memory by MADV_FREE.
 pub(crate) fn go_frees_lazily() -> bool {
     ENVIRONMENT.get().is_some_and(|environment| environment.go_frees_lazily)
+}
+
+/// The static program that this process is to run.
+pub(crate) fn static_program() -> Option<&'static CStr> {
+    ENVIRONMENT.get()?.static_program.as_deref()
 }
 
 /// Which mappings of files are served.

@@ -96,6 +96,8 @@ mod smaps;
 mod spans;
 mod stack;
 mod start;
+#[cfg(target_arch = "x86_64")]
+mod static_go;
 mod streams;
 mod swap_room;
 mod swap_set;
