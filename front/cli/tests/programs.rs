@@ -42,6 +42,8 @@ mod faults;
 mod forking;
 #[path = "programs/gate.rs"]
 mod gate;
+#[path = "programs/go.rs"]
+mod go;
 #[path = "programs/helper.rs"]
 mod helper;
 #[path = "programs/host.rs"]

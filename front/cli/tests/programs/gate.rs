@@ -2,12 +2,10 @@
 //! contents as with ordinary memory, whether the kernel faults or the gate makes copies.
 
 use crate::common::binary;
-use crate::packages::is_installed;
 use crate::place::{Limits, Mode, Place};
 use crate::report::Report;
 use highwater_platform::testing::skip_or_fail;
-use std::fs::{File, Permissions, copy, set_permissions, write};
-use std::iter::once;
+use std::fs::{File, Permissions, copy, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -118,61 +116,6 @@ fn a_signal_stack_that_a_return_takes_away_is_set_again() {
 #[test]
 fn threads_serve_their_own_faults() {
     compare_in_all_modes("in_thread");
-}
-
-/// Go's runtime replaces the handlers of SIGBUS and SIGSYS by system calls of its own. A program
-/// that contains it is not served where faults arrive as signals. Regression: it was served, and
-/// such a signal ended it in 7 of 13 runs.
-#[test]
-fn a_program_that_takes_the_signals_of_faults_runs_unserved() {
-    let place = Place::beside_others();
-    let program = place.compile("takes_signals", "takes_signals", &[]);
-    let run = |before: &[&str]| {
-        let swap = ["--faults", "in-thread", "--memory", "32M", "--swap", "ram:256M", "--"];
-        let mut command = Command::new(binary());
-        command.arg("run").args(swap).args(before).arg(&program).output().expect("a run")
-    };
-    let output = run(&["env"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let refused = run(&[]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains("is a Go program") && said.contains("--faults handlers"), "{said}");
-}
-
-/// Go's heap is paged, by handlers that `highwater run` chooses: promtool reads 50,000 metrics.
-#[test]
-fn the_heap_of_a_go_program_is_paged() {
-    if !is_installed("promtool") {
-        return skip_or_fail("promtool is not installed");
-    }
-    let place = Place::beside_others();
-    let metrics = (0..50_000).map(|index| format!("sent_total{{to=\"{index}\"}} {index}\n"));
-    let head = "# HELP sent_total Messages.\n# TYPE sent_total counter\n".to_owned();
-    write(place.path("metrics"), once(head).chain(metrics).collect::<String>()).unwrap();
-    let check = |command: &mut Command| {
-        let input = File::open(place.path("metrics")).unwrap();
-        command.args(["check", "metrics", "--extended"]).stdin(input).output().unwrap()
-    };
-    let alone = check(&mut Command::new("promtool"));
-    assert!(alone.status.success() && alone.stdout.starts_with(b"Metric"), "{alone:?}");
-    let swapped = |godebug| {
-        let mut command = Command::new(binary());
-        command.args(["run", "--paged", "12M", "--swap", "ram:512M", "--report"]);
-        command.arg(place.path("report.json")).args(["--", "promtool"]).env("GODEBUG", godebug);
-        let served = check(&mut command);
-        let errors = String::from_utf8_lossy(&served.stderr);
-        if served.status.code() == Some(2) {
-            skip_or_fail(&errors);
-            return None;
-        }
-        assert!(served.status.success() && served.stdout == alone.stdout, "{errors}");
-        Some(Report::read(&place.path("report.json")).number("/vmstat/pswpout"))
-    };
-    // With `madvdontneed=1` Go relies on zeros in pages that it has freed: its heap is not paged.
-    if let (Some(lazily), Some(at_once)) = (swapped(""), swapped("madvdontneed=1")) {
-        assert!(lazily > 3000 && at_once < 1000, "{lazily} and {at_once} pages");
-    }
 }
 
 /// Programs that exec, fork, map files and read them directly, with the gate.

@@ -50,19 +50,14 @@ struct Frame {
     arguments: [usize; 6],
 }
 
-/// Makes a system call of the program's, with its arguments in the usual registers. Not called by
-/// Rust code.
+/// Makes a system call of the program's.
+///
+/// # Safety
+/// The caller is a site: the call's number is in EAX and its arguments are in the usual registers.
 #[unsafe(naked)]
 unsafe extern "C" fn enter() {
     naked_asm!(
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push r10",
-        "push r8",
-        "push r9",
-        "push rbx",
-        "push rax",
+        "push rdi; push rsi; push rdx; push r10; push r8; push r9; push rbx; push rax",
         "sub rsp, 16",
         "mov rbx, rsp",
         // rt_sigprocmask(SIG_SETMASK, ALL, &frame.signal_mask, 8)
@@ -107,14 +102,7 @@ unsafe extern "C" fn enter() {
         "mov r10d, 8",
         "syscall",
         "add rsp, 16",
-        "pop rax",
-        "pop rbx",
-        "pop r9",
-        "pop r8",
-        "pop r10",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
+        "pop rax; pop rbx; pop r9; pop r8; pop r10; pop rdx; pop rsi; pop rdi",
         "ret",
         mask = const libc::SYS_rt_sigprocmask,
         set = const libc::SIG_SETMASK,
