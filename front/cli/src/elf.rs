@@ -17,7 +17,7 @@ const HOST: (Machine, &str) = (elf::EM_X86_64, "x86-64");
 const HOST: (Machine, &str) = (elf::EM_AARCH64, "aarch64");
 
 /// Whether the library knows the system calls in programs for this machine.
-const CAN_LOAD: bool = cfg!(target_arch = "x86_64");
+pub(crate) const CAN_LOAD: bool = cfg!(target_arch = "x86_64");
 
 /// Width of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,11 @@
 
 use crate::elf::Runtime;
 use crate::{Refusal, elf};
+use highwater_command::say;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,6 +15,8 @@ const NAME: &str = "libhighwater_preload.so";
 const VARIABLE: &str = "HIGHWATER_PRELOAD";
 /// Environment variable with the path of a static program, for the library.
 const STATIC_PROGRAM: &str = "HIGHWATER_STATIC_PROGRAM";
+/// Environment variable with the path of this program, where the library may load static ones.
+const LOADER: &str = "HIGHWATER_LOADER";
 /// A symbol that the library defines, by which it is recognized.
 const SYMBOL: &str = "HIGHWATER_PRELOAD_LIBRARY";
 
@@ -74,28 +78,59 @@ fn find_for(executable: &Path, named: Option<PathBuf>) -> Result<PathBuf, Refusa
     Ok(path)
 }
 
-/// The command that starts a program. The library loads a static one in place of this program,
-/// which the dynamic linker has loaded it into.
-pub(crate) fn command(program: &Path, runtime: Runtime) -> Command {
-    match runtime {
+/// Programs in Go that the library can serve in this run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServedGo {
+    None,
+    /// Those that are linked with the C library.
+    Linked,
+    /// Static ones, too.
+    All,
+}
+
+/// The command that starts a program with the library. The library loads a static program in place
+/// of this one, which the dynamic linker has loaded it into.
+pub(crate) fn command(program: &Path, runtime: Runtime, library: &Path, go: ServedGo) -> Command {
+    let mut command = match runtime {
         Runtime::C | Runtime::Go => Command::new(program),
         Runtime::StaticGo => {
             let mut command = Command::new("/proc/self/exe");
             command.env(STATIC_PROGRAM, program);
             command
         }
+    };
+    let existing = std::env::var_os;
+    command.env("LD_PRELOAD", variable(library, existing("LD_PRELOAD").as_deref()));
+    if go != ServedGo::None {
+        command.env("GODEBUG", godebug(existing("GODEBUG").as_deref()));
     }
+    if let (ServedGo::All, Ok(own)) = (go, std::env::current_exe()) {
+        command.env(LOADER, own);
+    }
+    command
+}
+
+/// If this process was started to load a static program, but the library is not in it: executes
+/// the program.
+pub(crate) fn give_way() {
+    let Some(program) = std::env::var_os(STATIC_PROGRAM) else { return };
+    let mut arguments = std::env::args_os();
+    let mut command = Command::new(&program);
+    command.arg0(arguments.next().unwrap_or_default()).args(arguments).env_remove(STATIC_PROGRAM);
+    let error = command.exec();
+    say(format_args!("'{}' cannot be started: {error}", program.display()));
+    std::process::exit(2);
 }
 
 /// The value of LD_PRELOAD. The library comes first, so that its malloc is used.
-pub(crate) fn variable(library: &Path, existing: Option<&OsStr>) -> OsString {
+fn variable(library: &Path, existing: Option<&OsStr>) -> OsString {
     prepended(library.as_os_str(), ":", existing)
 }
 
 /// The value of GODEBUG with which Go's heap can be paged: Go's runtime frees memory by MADV_FREE,
 /// and does not rely on zeros in pages that it has freed. A setting of the user comes later, and
 /// counts.
-pub(crate) fn godebug(existing: Option<&OsStr>) -> OsString {
+fn godebug(existing: Option<&OsStr>) -> OsString {
     prepended(OsStr::new("madvdontneed=0"), ",", existing)
 }
 

@@ -6,6 +6,8 @@
 
 use crate::Refusal;
 use crate::elf::{self, Runtime, Verdict};
+use crate::faults::Permitted;
+use crate::preload::ServedGo;
 use highwater_session::{FaultThreads, SystemCalls, come_as_signals};
 use rustix::fs::{Access, access};
 use rustix::thread::{CapabilitySet, capabilities};
@@ -20,8 +22,6 @@ use std::path::{Path, PathBuf};
 const SCRIPT_LEVELS: u32 = 4;
 /// How much the kernel reads of a file to determine its kind (BINPRM_BUF_SIZE).
 const HEAD_BYTES: u64 = 256;
-/// Either of these is needed to load a static program.
-const LOADING: CapabilitySet = CapabilitySet::CHECKPOINT_RESTORE.union(CapabilitySet::SYS_ADMIN);
 /// Where programs are searched if PATH is not set, as in the C library.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
@@ -186,16 +186,30 @@ pub(crate) fn check_signals(
     Err(Refusal::new(what, remedy))
 }
 
-/// Checks that the library may load a static program: it changes what /proc/self/exe names.
+/// Checks that the library may load a static program.
 pub(crate) fn check_loading(path: &Path, runtime: Runtime) -> Result<(), Refusal> {
-    let may_load = || capabilities(None).is_ok_and(|sets| sets.effective.intersects(LOADING));
-    match runtime {
-        Runtime::C | Runtime::Go => Ok(()),
-        Runtime::StaticGo if may_load() => Ok(()),
-        Runtime::StaticGo => Err(Refusal::new(
-            format!("'{}' is a statically linked Go program", path.display()),
-            "run it as root, or with CAP_CHECKPOINT_RESTORE",
-        )),
+    if runtime != Runtime::StaticGo || may_load() {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        format!("'{}' is a statically linked Go program", path.display()),
+        "run it as root, or with CAP_CHECKPOINT_RESTORE",
+    ))
+}
+
+/// Whether the library may load static programs: it changes what /proc/self/exe names.
+fn may_load() -> bool {
+    let needed = CapabilitySet::CHECKPOINT_RESTORE | CapabilitySet::SYS_ADMIN;
+    let may = capabilities(None).is_ok_and(|sets| sets.effective.intersects(needed));
+    elf::CAN_LOAD && may
+}
+
+/// Which programs in Go the library can serve.
+pub(crate) fn served_go(permitted: Permitted) -> ServedGo {
+    match permitted.all {
+        true if may_load() => ServedGo::All,
+        true => ServedGo::Linked,
+        false => ServedGo::None,
     }
 }
 

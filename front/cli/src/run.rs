@@ -12,6 +12,7 @@ use crate::faults::{self, Wish};
 use crate::metrics::{self, Address, Board, Port};
 use crate::need::Need;
 use crate::options::{Given, Memory, Shared};
+use crate::preload::ServedGo;
 use crate::progress::{Mode, PERIOD, Progress};
 use crate::report::{Observed, Report};
 use crate::report_file::{Format, ReportFile};
@@ -28,8 +29,7 @@ use highwater_devices::{RemoteOptions, Seal, seconds};
 use highwater_mm::Config;
 use highwater_mm::config::KswapdThreads;
 use highwater_session::{
-    Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls, Tuning, come_as_signals,
-    oom_kills,
+    Budget, LargePages, Malloc, MapFiles, Mapping, Settings, SystemCalls, Tuning, oom_kills,
 };
 use highwater_units::Bytes;
 use std::ffi::OsString;
@@ -207,6 +207,7 @@ struct Plan {
     program: PathBuf,
     runtime: Runtime,
     library: PathBuf,
+    go: ServedGo,
     /// The file for the report.
     report: Option<ReportFile>,
     /// The port at which metrics will be served.
@@ -298,10 +299,12 @@ impl Run {
         let library = preload::find()?;
         // Before the check of swap: in a container userfaultfd and swap may both be missing, and no
         // swap device would help.
+        let permitted = machine::permitted();
         let (faults, system_calls) =
-            faults::decide(self.faults, self.system_calls, machine::permitted(), runtime)?;
+            faults::decide(self.faults, self.system_calls, permitted, runtime)?;
         program::check_signals(&program, runtime, faults, system_calls)?;
         program::check_loading(&program, runtime)?;
+        let go = program::served_go(permitted);
         let requirements = machine::requirements(self.mapping, system_calls);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
         let swap = swap::devices(&self.swap, memory.compressed_most())?;
@@ -326,7 +329,7 @@ impl Run {
             faults,
             run_dir,
         };
-        Ok(Plan { settings, memory, program, runtime, library, report, metrics })
+        Ok(Plan { settings, memory, program, runtime, library, go, report, metrics })
     }
 
     /// Refuses a name that another session has. `own`: the directory of this session.
@@ -364,15 +367,9 @@ impl Run {
             let what = format!("cannot run '{}': {error}", plan.program.display());
             Refusal::new(what, "check that the program starts without highwater")
         };
-        let existing = std::env::var_os("LD_PRELOAD");
-        let mut command = preload::command(&plan.program, plan.runtime);
-        command.arg0(&self.program[0]).args(&self.program[1..]);
-        command.envs(plan.settings.to_env());
-        command.env("LD_PRELOAD", preload::variable(&plan.library, existing.as_deref()));
-        if !come_as_signals(plan.settings.faults, plan.settings.system_calls) {
-            let existing = std::env::var_os("GODEBUG");
-            command.env("GODEBUG", preload::godebug(existing.as_deref()));
-        }
+        let Plan { program, runtime, library, go, .. } = plan;
+        let mut command = preload::command(program, *runtime, library, *go);
+        command.arg0(&self.program[0]).args(&self.program[1..]).envs(plan.settings.to_env());
         let mut unserved = Unserved::of(run_dir);
         unserved.iter_mut().for_each(|unserved| unserved.tick(PERIOD));
         let running = Running::start(&mut command, Orphans::Adopt).map_err(failed)?;

@@ -1,9 +1,10 @@
 //! The environment of a program that is executed: with this library, unless it must be left out.
+//! For a static program in Go, `highwater` is executed in its place, and loads it (static_go).
 //!
 //! Runs in children of vfork and in signal handlers (exec.rs): neither allocates nor locks.
 
-use crate::environment::{self, PREFIX, PRELOAD, Variables};
-use crate::target::{self, Reason};
+use crate::environment::{self, PREFIX, PRELOAD, STATIC_PROGRAM, Variables};
+use crate::target::{self, Reason, Target};
 use libc::c_char;
 use rustix::fs::{Access, access};
 use std::ffi::{CStr, CString};
@@ -49,60 +50,113 @@ fn with_array<const LEN: usize, R>(act: impl FnOnce(&mut [*const c_char]) -> R) 
     act(&mut [ptr::null(); LEN])
 }
 
-/// Calls `act` with the environment for a child.
+/// Calls `act` with the environment for a child, and with the path of the program to execute in
+/// place of the one named, if there is one.
 ///
 /// # Safety
 /// `program` has a string or null, `environment` is null or an environment.
 pub(crate) unsafe fn completed<R>(
     program: Named,
     environment: Strings,
-    act: impl FnOnce(Strings) -> R,
+    act: impl FnOnce(Option<&CStr>, Strings) -> R,
 ) -> R {
-    let Some(variables) = environment::variables() else { return act(environment) };
+    let Some(variables) = environment::variables() else { return act(None, environment) };
+    let mut buffer = [0; TEXT_MAX];
     // SAFETY: as the caller says.
     unsafe {
-        if let Some((name, reason)) = reason(program) {
-            return without_us(environment, variables, |without| {
-                say(name, reason);
-                act(without)
-            });
-        }
-        match lack(environment, variables) {
-            Lack::All => with_ours(environment, variables, &variables.ours, act),
-            Lack::Library => with_ours(environment, variables, &[], act),
-            Lack::Nothing => act(environment),
+        let found = find(program, &mut buffer);
+        let target = found.map_or(Target::AsItIs, |(_, path)| target::of(path));
+        let lack = lack(environment, variables);
+        let loader = environment::loader().filter(|_| lack != Lack::Removed);
+        match (target, found, loader) {
+            (Target::Without(reason), Some((name, _)), _) => {
+                without_us(environment, variables, |without| {
+                    say(name, reason);
+                    act(None, without)
+                })
+            }
+            (Target::StaticGo, Some((_, path)), Some(loader)) => {
+                with_lacking(environment, variables, lack, |all| {
+                    with_program(all, path, loader, act)
+                })
+            }
+            _ => with_lacking(environment, variables, lack, |all| act(None, all)),
         }
     }
 }
 
-/// Why a program has to start without this library, and the name that it was given by.
+/// Calls `act` with an environment to which what it lacks is added.
+///
+/// # Safety
+/// As for [`strings`].
+unsafe fn with_lacking<R>(
+    environment: Strings,
+    variables: &Variables,
+    lack: Lack,
+    act: impl FnOnce(Strings) -> R,
+) -> R {
+    // SAFETY: as the caller says.
+    unsafe {
+        match lack {
+            Lack::All => with_ours(environment, variables, &variables.ours, act),
+            Lack::Library => with_ours(environment, variables, &[], act),
+            Lack::Nothing | Lack::Removed => act(environment),
+        }
+    }
+}
+
+/// Calls `act` with the loader in place of a static program, and an environment that names the
+/// program; unchanged if there is no room.
+///
+/// # Safety
+/// As for [`strings`].
+unsafe fn with_program<R>(
+    environment: Strings,
+    path: &CStr,
+    loader: &CStr,
+    act: impl FnOnce(Option<&CStr>, Strings) -> R,
+) -> R {
+    let mut buffer = [0; TEXT_MAX];
+    // SAFETY: as the caller says.
+    let entries = unsafe { strings(environment) };
+    let count = entries.clone().count() + 2;
+    match join(&mut buffer, STATIC_PROGRAM, b'=', path.to_bytes()) {
+        Some(variable) if count <= STRINGS_MAX => with_room(count, |all| {
+            for (place, entry) in all.iter_mut().zip(entries.chain([variable])) {
+                *place = entry.as_ptr();
+            }
+            act(Some(loader), all.as_ptr())
+        }),
+        _ => act(None, environment),
+    }
+}
+
+/// The name that a program was given by, and its path.
 ///
 /// # Safety
 /// As for [`completed`].
-unsafe fn reason<'a>(program: Named) -> Option<(&'a CStr, Reason)> {
+unsafe fn find(program: Named, buffer: &mut [u8; TEXT_MAX]) -> Option<(&CStr, &CStr)> {
     let (Named::Path(name) | Named::Name(name)) = program else { return None };
     // SAFETY: as the caller says.
     let name = unsafe { name.as_ref().map(|name| CStr::from_ptr(name))? };
     let is_path = matches!(program, Named::Path(_)) || name.to_bytes().contains(&b'/');
-    let found = if is_path { target::reason(name) } else { of_searched(name.to_bytes()) };
-    found.map(|reason| (name, reason))
+    let path = if is_path { Some(name) } else { search(name.to_bytes(), buffer) };
+    Some((name, path?))
 }
 
-/// [`target::reason`], for a program in the directories of PATH.
-fn of_searched(name: &[u8]) -> Option<Reason> {
+/// The path of a program in the directories of PATH.
+fn search<'a>(name: &[u8], buffer: &'a mut [u8; TEXT_MAX]) -> Option<&'a CStr> {
     // SAFETY: the value is a string, which the C library's search reads, too.
     let directories = unsafe { libc::getenv(c"PATH".as_ptr()).as_ref() }?;
     // SAFETY: as above.
     let directories = unsafe { CStr::from_ptr(directories) }.to_bytes();
-    let mut buffer = [0; TEXT_MAX];
-    for directory in directories.split(|byte| *byte == b':') {
-        let directory = if directory.is_empty() { b"." } else { directory };
-        let Some(path) = join(&mut buffer, directory, b'/', name) else { continue };
-        if access(path, Access::EXEC_OK).is_ok() {
-            return target::reason(path);
-        }
-    }
-    None
+    let directories = directories.split(|byte| *byte == b':');
+    let mut directories = directories.map(|path| if path.is_empty() { b"." } else { path });
+    let found = directories.find(|directory| {
+        let path = join(buffer, directory, b'/', name);
+        path.is_some_and(|path| access(path, Access::EXEC_OK).is_ok())
+    })?;
+    join(buffer, found, b'/', name)
 }
 
 /// Writes a line, without allocating.
@@ -191,8 +245,9 @@ unsafe fn strings<'a>(environment: Strings) -> impl Iterator<Item = &'a CStr> + 
 /// The variables that a child's environment lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lack {
-    /// Also where one of the library's variables was removed on purpose.
     Nothing,
+    /// One of the library's variables was removed on purpose, or another library must be first.
+    Removed,
     /// The program has cleared its environment.
     All,
     /// The program has set LD_PRELOAD to other libraries.
@@ -210,9 +265,8 @@ unsafe fn lack(environment: Strings, variables: &Variables) -> Lack {
     }
     match has_ours {
         false => Lack::All,
-        true if preload.is_empty() || names(preload, &variables.preload) => Lack::Nothing,
-        // It must be the first library.
-        true if files(preload).any(target::is_of_sanitizer) => Lack::Nothing,
+        true if names(preload, &variables.preload) => Lack::Nothing,
+        true if preload.is_empty() || files(preload).any(target::is_of_sanitizer) => Lack::Removed,
         true => Lack::Library,
     }
 }
@@ -339,12 +393,12 @@ mod tests {
             (&[][..], Lack::All),
             (&[c"LD_PRELOAD=other.so"], Lack::All),
             (&[c"LD_PRELOAD=/hw.so"], Lack::All),
-            (&[c"HIGHWATER_KSWAPD=2"], Lack::Nothing),
-            (&[c"HIGHWATER_KSWAPD=2", c"LD_PRELOAD="], Lack::Nothing),
+            (&[c"HIGHWATER_KSWAPD=2"], Lack::Removed),
+            (&[c"HIGHWATER_KSWAPD=2", c"LD_PRELOAD="], Lack::Removed),
             (&[c"LD_PRELOAD=other.so:/hw.so", c"HIGHWATER_KSWAPD=2"], Lack::Nothing),
             (&[c"HIGHWATER_KSWAPD=2", c"LD_PRELOAD=a.so /elsewhere/hw.so"], Lack::Nothing),
             (&[c"HIGHWATER_KSWAPD=2", c"LD_PRELOAD=a.so:/lib/other-hw.so"], Lack::Library),
-            (&[c"HIGHWATER_KSWAPD=2", c"LD_PRELOAD=/lib/libasan.so.8"], Lack::Nothing),
+            (&[c"HIGHWATER_KSWAPD=2", c"LD_PRELOAD=/lib/libasan.so.8"], Lack::Removed),
         ] {
             assert_eq!(lack(entries), expected, "{entries:?}");
         }

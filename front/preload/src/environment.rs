@@ -3,7 +3,9 @@
 //! It is read when the library is loaded, because a program may clear its environment, or write a
 //! title over it, before it asks for memory. Its children are to be paged all the same (exec.rs).
 
-use highwater_session::{Malloc, MapFiles, Settings, SystemCalls};
+use crate::go;
+use highwater_session::{FaultThreads, Malloc, MapFiles, Settings, SystemCalls, come_as_signals};
+use highwater_uffd::api::{Faults, Source};
 use libc::c_char;
 use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -13,6 +15,8 @@ use std::sync::OnceLock;
 pub(crate) const PREFIX: &[u8] = b"HIGHWATER_";
 /// The variable that lists libraries to preload.
 pub(crate) const PRELOAD: &[u8] = b"LD_PRELOAD=";
+/// The variable with the path of `highwater`, if it may run static programs.
+const LOADER: &[u8] = b"HIGHWATER_LOADER";
 /// The variable that names the static program to run. It is for one process alone.
 pub(crate) const STATIC_PROGRAM: &[u8] = b"HIGHWATER_STATIC_PROGRAM";
 
@@ -58,9 +62,13 @@ pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
         entries = entries.wrapping_add(1);
     }
     let path = own_path().unwrap_or_default();
+    let mut environment = Environment::of(ours, path, go_frees_lazily == Some(true));
+    environment.static_program = static_program;
+    if environment.static_program.is_some() || go::is_running() {
+        environment.serve_without_signals();
+    }
     // Only the first call counts, and there is no other.
-    let environment = Environment::of(ours, path, go_frees_lazily == Some(true));
-    let _ = ENVIRONMENT.set(Environment { static_program, ..environment });
+    let _ = ENVIRONMENT.set(environment);
 }
 
 impl Environment {
@@ -71,6 +79,18 @@ impl Environment {
         let preload = CString::new(preload).unwrap_or_default();
         let variables = Variables { ours, preload };
         Environment { settings, variables, go_frees_lazily, static_program: None }
+    }
+
+    /// Serves this process, but not its children, by handler threads and the kernel's own faults,
+    /// if that is permitted: Go's runtime takes the signals.
+    fn serve_without_signals(&mut self) {
+        let Ok(Some(settings)) = &mut self.settings else { return };
+        if come_as_signals(settings.faults, settings.system_calls)
+            && Source::find(Faults::All).probe().is_ok()
+        {
+            settings.faults = FaultThreads::Handlers;
+            settings.system_calls = SystemCalls::Faults;
+        }
     }
 }
 
@@ -117,6 +137,12 @@ fn sound() -> Option<&'static Settings> {
 /// Whether Go's runtime, if it is in this program, frees memory by MADV_FREE.
 pub(crate) fn go_frees_lazily() -> bool {
     ENVIRONMENT.get().is_some_and(|environment| environment.go_frees_lazily)
+}
+
+/// The program that runs static programs.
+pub(crate) fn loader() -> Option<&'static CStr> {
+    let ours = &ENVIRONMENT.get()?.variables.ours;
+    ours.iter().find_map(|entry| value_of(entry, LOADER))
 }
 
 /// The static program that this process is to run.

@@ -21,6 +21,7 @@ use crate::errno::set_errno;
 use crate::{gate, limits};
 use libc::{c_char, c_int, c_void, pid_t};
 use std::arch::naked_asm;
+use std::ffi::CStr;
 use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -119,14 +120,14 @@ fn failed(result: c_int) -> c_int {
 /// Calls the next function of a name, with the environment for a child.
 macro_rules! call_next {
     ($next:ident as $type:ty, $program:expr, $environment:ident,
-     |$completed:ident| ($($argument:expr),*), $absent:expr) => {
+     |$replaced:pat_param, $completed:ident| ($($argument:expr),*), $absent:expr) => {
         match $next.load(Acquire) {
             0 => $absent,
             // SAFETY: the function of that name has the type of the one defined here, and gets its
             // caller's arguments.
             next => unsafe {
                 let next = transmute::<usize, $type>(next);
-                completed($program, $environment, |$completed| next($($argument),*))
+                completed($program, $environment, |$replaced, $completed| next($($argument),*))
             },
         }
     };
@@ -147,7 +148,7 @@ unsafe extern "C" fn execve(
             EXECVE as ExecFn,
             Named::Path(path),
             environment,
-            |all| (path, arguments, all),
+            |replaced, all| (replaced.map_or(path, CStr::as_ptr), arguments, all),
             fail(libc::ENOSYS)
         )
     }))
@@ -168,7 +169,7 @@ unsafe extern "C" fn execvpe(
             EXECVPE as ExecFn,
             Named::Name(file),
             environment,
-            |all| (file, arguments, all),
+            |replaced, all| (replaced.map_or(file, CStr::as_ptr), arguments, all),
             fail(libc::ENOSYS)
         )
     }))
@@ -185,7 +186,7 @@ unsafe extern "C" fn fexecve(file: c_int, arguments: Strings, environment: Strin
             FEXECVE as FExecFn,
             Named::File,
             environment,
-            |all| (file, arguments, all),
+            |_, all| (file, arguments, all),
             fail(libc::ENOSYS)
         )
     }))
@@ -208,7 +209,7 @@ unsafe extern "C" fn execveat(
             EXECVEAT as ExecAtFn,
             Named::File,
             environment,
-            |all| (dir, path, arguments, all, flags),
+            |_, all| (dir, path, arguments, all, flags),
             fail(libc::ENOSYS)
         )
     }))
@@ -239,7 +240,14 @@ unsafe fn spawn(
             next_spawn as SpawnFn,
             named(program),
             environment,
-            |all| (&raw mut child, program, actions, attributes, arguments, all),
+            |replaced, all| (
+                &raw mut child,
+                replaced.map_or(program, CStr::as_ptr),
+                actions,
+                attributes,
+                arguments,
+                all
+            ),
             libc::ENOSYS
         )
     });

@@ -1,5 +1,5 @@
-//! Whether the program is written in Go, and whether its heap can be paged. Go's linker leaves a
-//! note in the program, by which it is recognised.
+//! Whether the program is written in Go. Go's linker leaves a note in the program, by which it is
+//! recognised.
 //!
 //! Go's runtime sets handlers for SIGBUS and SIGSYS by system calls of its own, in place of the
 //! handlers that serve faults and trapped calls. So its faults must be served by handler threads,
@@ -7,7 +7,6 @@
 //! their old contents. After MADV_DONTNEED the runtime relies on zeros (from Go 1.26 on), after
 //! MADV_FREE it does not. `GODEBUG=madvdontneed=0`, which `highwater run` sets, chooses MADV_FREE.
 
-use crate::environment;
 use std::slice;
 
 /// Headers of a note: lengths of name and contents, and the kind.
@@ -17,13 +16,7 @@ const ALIGNMENT: usize = 4;
 
 /// Whether Go's linker has made the program that this process runs.
 pub(crate) fn is_running() -> bool {
-    notes().any(|notes| has_note(notes, b"Go\0\0"))
-}
-
-/// Whether this is a Go program whose heap may lie in paged memory: Go takes any address once all
-/// of its hints have failed.
-pub(crate) fn has_paged_heap() -> bool {
-    environment::go_frees_lazily() && is_running()
+    notes().any(has_note)
 }
 
 /// The segments of notes of the program, which the kernel has mapped. Found without the dynamic
@@ -49,12 +42,12 @@ fn notes() -> impl Iterator<Item = &'static [u8]> {
     })
 }
 
-/// Whether there is a note with this name.
-fn has_note(mut notes: &[u8], name: &[u8]) -> bool {
+/// Whether Go's note is among these.
+pub(crate) fn has_note(mut notes: &[u8]) -> bool {
     let word = |bytes: &[u8]| bytes.first_chunk().map(|word| u32::from_ne_bytes(*word) as usize);
     while let (Some(name_len), Some(len)) = (word(notes), notes.get(4..).and_then(word)) {
         let found = notes.get(HEADER..).and_then(|rest| rest.get(..name_len));
-        if found == Some(name) {
+        if found == Some(b"Go\0\0") {
             return true;
         }
         let next = [name_len, len].map(|len| len.next_multiple_of(ALIGNMENT)).iter().sum::<usize>();
@@ -81,17 +74,17 @@ mod tests {
     fn a_note_is_found_by_its_name() {
         let others = [note(b"GNU\0", b"12345"), note(b"G", b"")].concat();
         let go = note(b"Go\0\0", b"action id");
-        assert!(!has_note(&others, b"Go\0\0"));
-        assert!(has_note(&[others.clone(), go.clone()].concat(), b"Go\0\0"));
-        assert!(has_note(&[go.clone(), others].concat(), b"Go\0\0"));
+        assert!(!has_note(&others));
+        assert!(has_note(&[others.clone(), go.clone()].concat()));
+        assert!(has_note(&[go.clone(), others].concat()));
         for len in 0..go.len().min(HEADER + 4) {
-            assert!(!has_note(&go[..len], b"Go\0\0"), "cut off after {len} bytes");
+            assert!(!has_note(&go[..len]), "cut off after {len} bytes");
         }
-        assert!(!has_note(&[0xff; 64], b"Go\0\0"));
+        assert!(!has_note(&[0xff; 64]));
     }
 
     #[test]
     fn this_program_is_in_rust() {
-        assert!(notes().count() > 0 && !is_running() && !has_paged_heap());
+        assert!(notes().count() > 0 && !is_running());
     }
 }

@@ -15,6 +15,7 @@
 
 use crate::advise::populate;
 use crate::code;
+use crate::environment;
 use crate::files;
 use crate::go;
 use crate::process::Process;
@@ -198,12 +199,18 @@ fn place(process: &Process, call: Call) -> Option<Range> {
             let most = call.len.checked_next_power_of_two().unwrap_or(PAGE_SIZE).min(ALIGN_MAX);
             let align = (1 << hint.trailing_zeros()).min(most.max(PAGE_SIZE));
             let range = aligned(process, pages, align / PAGE_SIZE).or_else(|| take(1))?;
-            if !go::has_paged_heap() {
+            if !is_go_heap_paged() {
                 process.hints.turned_down(process.address(range.first) as usize, call.len);
             }
             Some(range)
         }
     }
+}
+
+/// Whether this is a Go program whose heap may lie in paged memory: Go takes any address once all
+/// of its hints have failed.
+fn is_go_heap_paged() -> bool {
+    environment::go_frees_lazily() && go::is_running()
 }
 
 /// Takes pages at an address that is a multiple of `align` pages. The range itself need not be

@@ -1,5 +1,5 @@
 //! Recognises programs that start without this library: those built with a sanitizer, and those
-//! linked with musl.
+//! linked with musl. And static programs in Go, which the library loads (static_go).
 //!
 //! A sanitizer has a malloc of its own, detects errors by the memory around its blocks, must be the
 //! first library, and relies on fixed addresses. musl's dynamic linker loads this library, too, but
@@ -9,11 +9,20 @@
 //!
 //! As in exec.rs, nothing is allocated. A file that cannot be read counts as any other program.
 
-use crate::descriptors;
+use crate::{descriptors, go};
 use libc::{Elf64_Ehdr, Elf64_Phdr};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags, Stat, access, fgetxattr, fstat};
 use std::ffi::CStr;
+
+/// How a program has to be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    AsItIs,
+    Without(Reason),
+    /// By the library, which loads it.
+    StaticGo,
+}
 
 /// Why a program starts without this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +49,8 @@ const SANITIZERS: [(&[u8], &str); 8] = [
     (b"libclang_rt.lsan", "LeakSanitizer"),
     (b"libclang_rt.hwasan", "HWAddressSanitizer"),
 ];
+/// Bytes of notes that are read: Go's linker writes two, of about 100 bytes.
+const NOTE_BYTES: usize = 256;
 /// Bytes of a name that are read: enough to tell these apart.
 const NAME_BYTES: usize = 20;
 
@@ -51,18 +62,19 @@ const DT_STRTAB: u64 = 5;
 /// many are on the stack, which may be a thread's of 16 KiB.
 const HEAD_BYTES: usize = 2048;
 
-/// Why the program at a path has to start without this library; `None`: it does not.
-pub(crate) fn reason(path: &CStr) -> Option<Reason> {
+/// How the program at a path has to be started.
+pub(crate) fn of(path: &CStr) -> Target {
     if is_of_musl(path.to_bytes()) {
         // Its dynamic linker, as a program: it loads the program that its first argument names.
-        return Some(Reason::Musl);
+        return Target::Without(Reason::Musl);
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    let found = of_file(file.as_fd());
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return Target::AsItIs };
+    let found = of_file(file.as_fd()).unwrap_or(Target::AsItIs);
+    let may_run = found != Target::StaticGo || access(path, Access::EXEC_OK).is_ok();
     // Not by the C library's close, which another library may have replaced.
     descriptors::close_raw(file.into_raw_fd());
-    found
+    if may_run { found } else { Target::AsItIs }
 }
 
 /// Whether a path is that of musl's dynamic linker.
@@ -70,7 +82,7 @@ fn is_of_musl(path: &[u8]) -> bool {
     path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(MUSL))
 }
 
-fn of_file(file: BorrowedFd<'_>) -> Option<Reason> {
+fn of_file(file: BorrowedFd<'_>) -> Option<Target> {
     let mut buffer = [0; HEAD_BYTES];
     let head = read(file, 0, &mut buffer)?;
     let header: Elf64_Ehdr = at(head, 0)?;
@@ -80,13 +92,38 @@ fn of_file(file: BorrowedFd<'_>) -> Option<Reason> {
     let segments = (0..usize::from(header.e_phnum)).map_while(|index| {
         at::<Elf64_Phdr>(head, header.e_phoff as usize + index * size_of::<Elf64_Phdr>())
     });
-    match linker_is_of_musl(file, segments.clone()) {
-        Some(true) => Some(Reason::Musl),
-        _ => sanitizer(file, segments).map(Reason::Sanitizer),
+    let linker = linker_is_of_musl(file, segments.clone());
+    if linker == Some(true) {
+        return Some(Target::Without(Reason::Musl));
     }
+    if let Some(name) = sanitizer(file, segments.clone()) {
+        return Some(Target::Without(Reason::Sanitizer(name)));
+    }
+    let is_static = linker.is_none() && header.e_type == libc::ET_EXEC;
+    let is_loaded = is_static && is_of_go(file, segments) && !raises_privileges(file);
+    is_loaded.then_some(Target::StaticGo)
 }
 
-/// Whether the dynamic linker that a program names is musl's.
+/// Whether Go's linker has left its note.
+fn is_of_go(file: BorrowedFd<'_>, segments: impl Iterator<Item = Elf64_Phdr>) -> bool {
+    let mut buffer = [0; NOTE_BYTES];
+    let mut notes = segments.filter(|segment| segment.p_type == libc::PT_NOTE);
+    notes.any(|segment| {
+        let len = (segment.p_filesz as usize).min(NOTE_BYTES);
+        read(file, segment.p_offset, &mut buffer[..len]).is_some_and(go::has_note)
+    })
+}
+
+/// Whether the kernel would give the program another user, another group, or capabilities, which
+/// it does not if the library loads it.
+fn raises_privileges(file: BorrowedFd<'_>) -> bool {
+    let changes = Mode::SUID | Mode::SGID;
+    let by_mode = |stat: Stat| Mode::from_raw_mode(stat.st_mode).intersects(changes);
+    fstat(file).map_or(true, by_mode)
+        || fgetxattr(file, c"security.capability", &mut [0u8; 64][..]).is_ok()
+}
+
+/// Whether the dynamic linker that a program names is musl's. `None`: the program is static.
 fn linker_is_of_musl(
     file: BorrowedFd<'_>,
     mut segments: impl Iterator<Item = Elf64_Phdr>,
@@ -155,11 +192,12 @@ impl Plain for [u64; 2] {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn other_programs_have_no_reason() {
         for path in [c"/proc/self/exe", c"/bin/sh", c"/etc/passwd", c"/", c"/nonexistent"] {
-            assert_eq!(reason(path), None, "{path:?}");
+            assert_eq!(of(path), Target::AsItIs, "{path:?}");
         }
     }
 
@@ -201,8 +239,8 @@ mod tests {
             let path = dir.path().join("program");
             std::fs::write(&path, needing(library)).unwrap();
             let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-            let expected = expected.map(Reason::Sanitizer);
-            assert_eq!(reason(&path), expected, "{library}");
+            let expected = expected.map(|name| Target::Without(Reason::Sanitizer(name)));
+            assert_eq!(of(&path), expected.unwrap_or(Target::AsItIs), "{library}");
         }
     }
 
@@ -223,10 +261,50 @@ mod tests {
             let path = dir.path().join("program");
             std::fs::write(&path, bytes).unwrap();
             let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-            assert_eq!(reason(&path), expected, "{linker}");
+            let expected = expected.map_or(Target::AsItIs, Target::Without);
+            assert_eq!(of(&path), expected, "{linker}");
         }
-        let itself = reason(c"/nonexistent/ld-musl-x86_64.so.1");
-        assert_eq!(itself, Some(Reason::Musl));
+        let itself = of(c"/nonexistent/ld-musl-x86_64.so.1");
+        assert_eq!(itself, Target::Without(Reason::Musl));
+    }
+
+    /// Headers of a program with Go's note at 0x100.
+    fn of_go(kind: u16) -> Vec<u8> {
+        let mut bytes = vec![0; 0x200];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, b"\x7fELF\x02\x01\x01");
+        put(16, &kind.to_le_bytes());
+        put(32, &64u64.to_le_bytes());
+        put(56, &1u16.to_le_bytes());
+        put(64, &libc::PT_NOTE.to_le_bytes());
+        put(72, &0x100u64.to_le_bytes());
+        put(96, &20u64.to_le_bytes());
+        put(0x100, &[4u32, 4, 4].map(u32::to_le_bytes).concat());
+        put(0x10c, b"Go\0\0");
+        bytes
+    }
+
+    #[test]
+    fn static_programs_in_go_are_loaded_unless_they_raise_privileges() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        for (kind, mode, expected) in [
+            (libc::ET_EXEC, 0o755, Target::StaticGo),
+            (libc::ET_EXEC, 0o4755, Target::AsItIs),
+            (libc::ET_EXEC, 0o2755, Target::AsItIs),
+            (libc::ET_EXEC, 0o644, Target::AsItIs),
+            (libc::ET_DYN, 0o755, Target::AsItIs),
+        ] {
+            std::fs::write(&path, of_go(kind)).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(of(&name), expected, "{kind} {mode:o}");
+        }
+        let mut other = of_go(libc::ET_EXEC);
+        other[0x10c] = b'g';
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::write(&path, other).unwrap();
+        assert_eq!(of(&name), Target::AsItIs);
     }
 
     #[test]
@@ -237,7 +315,7 @@ mod tests {
             let path = dir.path().join("cut");
             std::fs::write(&path, &bytes[..len]).unwrap();
             let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-            assert_eq!(reason(&path), None, "{len} bytes");
+            assert_eq!(of(&path), Target::AsItIs, "{len} bytes");
         }
     }
 }

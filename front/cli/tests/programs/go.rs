@@ -93,6 +93,40 @@ fn a_static_go_program_is_paged() {
     assert!(alone == served, "the objects differ");
 }
 
+/// A shell and Python start it.
+#[test]
+fn static_go_children_are_paged() {
+    let Some(tools) = go(&["env", "GOTOOLDIR"]) else { return };
+    let place = Place::beside_others();
+    write(place.path("input.go"), functions(200)).unwrap();
+    let compiler = PathBuf::from(tools).join("compile").display().to_string();
+    let [by_shell, by_python] = ["by_shell.o", "by_python.o"]
+        .map(|object| format!("{compiler} -p main -o {object} input.go"));
+    let script = format!(
+        "{by_shell} && python3 -c 'import subprocess; subprocess.run(\"{by_python}\".split())' && \
+         cmp by_shell.o by_python.o"
+    );
+    let mut command = Command::new(binary());
+    command.args(["run", "--paged", "12M", "--swap", "ram:512M", "--report"]);
+    command.arg(place.path("report.json")).args(["--", "sh", "-c", &script]);
+    let output = command.current_dir(place.path("")).output().unwrap();
+    printed(&output);
+    let report = Report::read(&place.path("report.json"));
+    if report.number("/processes_by_handlers") == 0 {
+        return skip_or_fail("Go's faults may not be served");
+    }
+    assert_eq!(report.number("/processes_by_handlers"), 2);
+    report.expect_swapping();
+}
+
+/// Started to load a static program, but without the library: executes the program.
+#[test]
+fn a_program_runs_without_the_library() {
+    let mut command = Command::new(binary());
+    command.args(["one", "two"]).env("HIGHWATER_STATIC_PROGRAM", "/bin/echo");
+    assert_eq!(printed(&command.output().unwrap()), "one two");
+}
+
 /// Text of a Go program, for which the compiler needs about 0.1 MiB a function.
 fn functions(count: usize) -> String {
     let function = |index: usize| {

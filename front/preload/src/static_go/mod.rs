@@ -23,28 +23,62 @@ mod image;
 mod requests;
 mod sites;
 
-use crate::end::end;
+use crate::end::{end, say};
+use crate::environment::{STATIC_PROGRAM, value_of};
 use crate::start;
 use first_stack::FirstStack;
 use std::ffi::{CStr, OsStr, c_char};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::{io, ptr};
 
-/// Runs the program at `path` in place of the one that the kernel has started. If it cannot run
-/// paged, the process ends with status 2.
+/// Runs the program at `path` in place of the one that the kernel has started; without this
+/// library if it cannot be loaded.
 ///
 /// # Safety
 /// `arguments` is the array that the kernel has laid out on the first thread's stack. No other
 /// thread runs, and the program that the kernel has started never runs again.
 pub(crate) unsafe fn run(path: &'static CStr, arguments: *mut *mut c_char) -> ! {
     // SAFETY: as the caller says.
-    let ready = unsafe { prepare(path, arguments) };
-    let (stack, entry) = ready.unwrap_or_else(|error| {
-        end(&format!("'{}' cannot be run: {error}", path.to_string_lossy()))
-    });
-    start::get();
-    // SAFETY: the stack is that of a new program, whose code is mapped.
-    unsafe { stack.enter(entry) }
+    match unsafe { prepare(path, arguments) } {
+        Ok((stack, entry)) => {
+            start::get();
+            // SAFETY: the stack is that of a new program, whose code is mapped.
+            unsafe { stack.enter(entry) }
+        }
+        Err(error) => {
+            let name = path.to_string_lossy();
+            say(&format!("'{name}' is not paged: {error}"));
+            // SAFETY: as the caller says.
+            let error = unsafe { exec(path, arguments) };
+            end(&format!("'{name}' cannot be started: {error}"))
+        }
+    }
+}
+
+/// Executes the program as if there were no Highwater. Returns only if that fails.
+///
+/// # Safety
+/// As for [`run`].
+unsafe fn exec(path: &CStr, arguments: *mut *mut c_char) -> io::Error {
+    // SAFETY: as the caller says: the environment follows the arguments.
+    let mut variables = unsafe {
+        let count = arguments.cast::<usize>().sub(1).read();
+        arguments.add(count + 1)
+    };
+    let mut kept = Vec::new();
+    // SAFETY: as above; strings, ended by a null pointer.
+    while let Some(variable) = unsafe { variables.read().as_ref() } {
+        // SAFETY: as above.
+        if value_of(unsafe { CStr::from_ptr(variable) }, STATIC_PROGRAM).is_none() {
+            kept.push(ptr::from_ref(variable));
+        }
+        variables = variables.wrapping_add(1);
+    }
+    kept.push(ptr::null());
+    // SAFETY: arguments and environment of a program, past this library's function.
+    unsafe { libc::syscall(libc::SYS_execve, path.as_ptr(), arguments, kept.as_ptr()) };
+    io::Error::last_os_error()
 }
 
 /// Loads the program; returns its first stack and its entry point.
