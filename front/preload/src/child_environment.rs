@@ -61,28 +61,32 @@ pub(crate) unsafe fn completed<R>(
     act: impl FnOnce(Option<&CStr>, Strings) -> R,
 ) -> R {
     let Some(variables) = environment::variables() else { return act(None, environment) };
-    let mut buffer = [0; TEXT_MAX];
     // SAFETY: as the caller says.
     unsafe {
-        let found = find(program, &mut buffer);
-        let target = found.map_or(Target::AsItIs, |(_, path)| target::of(path));
         let lack = lack(environment, variables);
         let loader = environment::loader().filter(|_| lack != Lack::Removed);
-        match (target, found, loader) {
-            (Target::Without(reason), Some((name, _)), _) => {
-                without_us(environment, variables, |without| {
-                    say(name, reason);
-                    act(None, without)
-                })
-            }
-            (Target::StaticGo, Some((_, path)), Some(loader)) => {
-                with_lacking(environment, variables, lack, |all| {
-                    with_program(all, path, loader, act)
-                })
-            }
+        match (target(program), loader) {
+            (Target::Without(reason), _) => without_us(environment, variables, |without| {
+                say(name(program), reason);
+                act(None, without)
+            }),
+            (Target::StaticGo, Some(loader)) => with_lacking(environment, variables, lack, |all| {
+                with_program(all, program, loader, act)
+            }),
             _ => with_lacking(environment, variables, lack, |all| act(None, all)),
         }
     }
+}
+
+/// How a program has to be started. Not inlined: the stack that it needs is free again afterwards.
+///
+/// # Safety
+/// As for [`completed`].
+#[inline(never)]
+unsafe fn target(program: Named) -> Target {
+    let mut buffer = [0; TEXT_MAX];
+    // SAFETY: as the caller says.
+    unsafe { path(program, &mut buffer) }.map_or(Target::AsItIs, target::of)
 }
 
 /// Calls `act` with an environment to which what it lacks is added.
@@ -109,18 +113,19 @@ unsafe fn with_lacking<R>(
 /// program; unchanged if there is no room.
 ///
 /// # Safety
-/// As for [`strings`].
+/// As for [`completed`].
+#[inline(never)]
 unsafe fn with_program<R>(
     environment: Strings,
-    path: &CStr,
+    program: Named,
     loader: &CStr,
     act: impl FnOnce(Option<&CStr>, Strings) -> R,
 ) -> R {
     let mut buffer = [0; TEXT_MAX];
     // SAFETY: as the caller says.
-    let entries = unsafe { strings(environment) };
+    let (variable, entries) = unsafe { (variable(program, &mut buffer), strings(environment)) };
     let count = entries.clone().count() + 2;
-    match join(&mut buffer, STATIC_PROGRAM, b'=', path.to_bytes()) {
+    match variable {
         Some(variable) if count <= STRINGS_MAX => with_room(count, |all| {
             for (place, entry) in all.iter_mut().zip(entries.chain([variable])) {
                 *place = entry.as_ptr();
@@ -131,17 +136,37 @@ unsafe fn with_program<R>(
     }
 }
 
-/// The name that a program was given by, and its path.
+/// The variable that names a static program.
 ///
 /// # Safety
 /// As for [`completed`].
-unsafe fn find(program: Named, buffer: &mut [u8; TEXT_MAX]) -> Option<(&CStr, &CStr)> {
+#[inline(never)]
+unsafe fn variable(program: Named, buffer: &mut [u8; TEXT_MAX]) -> Option<&CStr> {
+    let mut found = [0; TEXT_MAX];
+    // SAFETY: as the caller says.
+    let path = unsafe { path(program, &mut found) }?;
+    join(buffer, STATIC_PROGRAM, b'=', path.to_bytes())
+}
+
+/// The name that a program was given by.
+///
+/// # Safety
+/// As for [`completed`].
+unsafe fn name<'a>(program: Named) -> Option<&'a CStr> {
     let (Named::Path(name) | Named::Name(name)) = program else { return None };
     // SAFETY: as the caller says.
-    let name = unsafe { name.as_ref().map(|name| CStr::from_ptr(name))? };
+    unsafe { name.as_ref().map(|name| CStr::from_ptr(name)) }
+}
+
+/// The path of a program.
+///
+/// # Safety
+/// As for [`completed`].
+unsafe fn path<'a>(program: Named, buffer: &'a mut [u8; TEXT_MAX]) -> Option<&'a CStr> {
+    // SAFETY: as the caller says.
+    let name = unsafe { name(program) }?;
     let is_path = matches!(program, Named::Path(_)) || name.to_bytes().contains(&b'/');
-    let path = if is_path { Some(name) } else { search(name.to_bytes(), buffer) };
-    Some((name, path?))
+    if is_path { Some(name) } else { search(name.to_bytes(), buffer) }
 }
 
 /// The path of a program in the directories of PATH.
@@ -160,14 +185,14 @@ fn search<'a>(name: &[u8], buffer: &'a mut [u8; TEXT_MAX]) -> Option<&'a CStr> {
 }
 
 /// Writes a line, without allocating.
-fn say(program: &CStr, reason: Reason) {
+fn say(program: Option<&CStr>, reason: Reason) {
     let [is, with, because] = match reason {
         Reason::Sanitizer(name) => ["built with ", name, ", which has a malloc of its own"],
         Reason::Musl => ["linked with ", "musl", ", and not with the GNU C library"],
     };
     let line: [&[u8]; 7] = [
         b"highwater: '",
-        program.to_bytes(),
+        program.map_or(b"", CStr::to_bytes),
         b"' is ",
         is.as_bytes(),
         with.as_bytes(),

@@ -410,7 +410,7 @@ fn is_tight(can_part: u64, left: impl FnOnce() -> u64) -> bool {
 }
 
 /// VmHWM: the peak of the resident set; 0 if /proc does not tell.
-fn high_water() -> Bytes {
+pub(crate) fn high_water() -> Bytes {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());

@@ -4,7 +4,7 @@
 //! Smaller processes publish nothing.
 
 use crate::smaps::{self, Paged};
-use crate::{environment, later, process, start};
+use crate::{environment, later, process, start, unpaged};
 use highwater_mm::stats::{Counter, Snapshot};
 use highwater_session::{Name, StatsFile};
 use std::mem::MaybeUninit;
@@ -18,7 +18,11 @@ extern "C" fn ended() {
         return;
     }
     let Ok(Some(settings)) = environment::settings() else { return };
-    let (Some(dir), peak) = (&settings.run_dir, peak()) else { return };
+    let Some(dir) = &settings.run_dir else { return };
+    if peak_of_all_images() <= settings.memory.0 {
+        return;
+    }
+    let peak = unpaged::high_water().0;
     if peak <= settings.memory.0 {
         return;
     }
@@ -38,8 +42,9 @@ extern "C" fn ended() {
     let _ = file.map(|file| file.publish(&snapshot, None, None));
 }
 
-/// The largest resident set, in bytes.
-fn peak() -> u64 {
+/// The largest resident set before and after exec, in bytes: an upper bound that costs one system
+/// call. Before exec, a child of vfork has its parent's memory.
+fn peak_of_all_images() -> u64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the call fills the structure, for which zeros are valid.
     let usage = unsafe {

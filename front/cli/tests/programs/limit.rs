@@ -5,6 +5,7 @@ use crate::common::{binary, highwater};
 use crate::gate::compare_in_all_modes;
 use crate::inputs::random_lines;
 use crate::place::{Place, note, program};
+use crate::python::PYTHON;
 use crate::remote::expect_as_in_memory;
 use crate::report::Report;
 use highwater_platform::testing::skip_or_fail;
@@ -367,6 +368,21 @@ fn a_process_that_cannot_find_the_budget_says_so() {
 /// RLIMIT_AS and RLIMIT_DATA count the range of paged memory. Regression: no more threads and
 /// children could be created, and the library had no memory for itself; with RLIMIT_DATA, programs
 /// were not paged.
+/// Regression: the kernel's figure for a child of vfork includes its parent's memory before exec.
+/// The summary showed a small child as the process with the most memory.
+#[test]
+fn memory_before_exec_is_not_the_childs() {
+    let place = Place::beside_others();
+    let report = place.path("report.json");
+    let script = "import subprocess; a = b'x' * (64 << 20); subprocess.run(['/bin/true'])";
+    let mut command = Command::new(binary());
+    command.args(["run", "--paged", "16M", "--swap", "ram:256M", "--report"]).arg(&report);
+    let output = command.args(["--", PYTHON, "-c", script]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let paged = Report::read(&report).number("/peak_resident/arena_bytes");
+    assert!(paged > 8 * MIB, "{paged} bytes");
+}
+
 #[test]
 fn a_limit_of_addresses_or_data_is_the_programs() {
     compare_in_all_modes("address_limit");
