@@ -162,7 +162,7 @@ unsafe fn name<'a>(program: Named) -> Option<&'a CStr> {
 ///
 /// # Safety
 /// As for [`completed`].
-unsafe fn path<'a>(program: Named, buffer: &'a mut [u8; TEXT_MAX]) -> Option<&'a CStr> {
+unsafe fn path(program: Named, buffer: &mut [u8; TEXT_MAX]) -> Option<&CStr> {
     // SAFETY: as the caller says.
     let name = unsafe { name(program) }?;
     let is_path = matches!(program, Named::Path(_)) || name.to_bytes().contains(&b'/');
