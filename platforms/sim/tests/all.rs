@@ -15,5 +15,6 @@ mod probing;
 mod races;
 mod reuse;
 mod settle;
+mod slots;
 mod streams;
 mod transfers;

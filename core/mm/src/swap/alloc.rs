@@ -12,7 +12,8 @@
 //! 3. on the list of non-full clusters;
 //! 4. in the clusters that CPUs own.
 //!
-//! It takes these steps twice before it notes that the device is full.
+//! If slots are free although these steps find none, the CPU takes them once more: a cluster that
+//! moves meanwhile, from one list to another for example, may be missed.
 //!
 //! A rotational device has one cluster for all CPUs, so that pages written at the same time lie
 //! together: after it the next free cluster upwards, then slot by slot from the last one on.
@@ -71,7 +72,7 @@ impl<P: Platform> Device<P> {
         Some((self.slot(first), taken))
     }
 
-    /// The allocation order (see the head of this file). `None` if all slots are used.
+    /// The allocation order (see the head of this file). `None` if no slot is found.
     pub(super) fn search(&self, wanted: Wanted<'_>) -> Option<Found> {
         let mine = usize::from(wanted.cpu.0) % self.cpus.len();
         let near = self.with_cpu(mine, |own| self.take_from_rest(own, wanted));
@@ -91,17 +92,12 @@ impl<P: Platform> Device<P> {
                 free.or_else(|| starts.scan(mine, |start| self.scan_from(start, wanted)))
             }),
         };
-        // A second search before the device counts as full: `usage` notices slots that are freed
-        // behind the second search.
-        let found = anywhere().or_else(|| {
-            self.usage.begin_search(wanted.cpu);
-            anywhere()
-        });
-        match found {
-            Some(_) => self.usage.found_room(),
-            None => self.usage.found_none(wanted.cpu),
+        let found = anywhere();
+        if found.is_some() || self.usage.is_full() {
+            return found;
         }
-        found
+        // A cluster with free slots moved to another place meanwhile.
+        anywhere()
     }
 
     /// Steps 1 to 3: a cluster that becomes the CPU's own, or the own one from its start.
@@ -254,7 +250,7 @@ impl<P: Platform> Device<P> {
         map.visits(ClusterMap::visited(at.next, len, found));
         let (first, taken) = found?;
         at.next = first + taken;
-        self.usage.add(wanted.cpu, i64::from(taken));
+        self.count_taken(wanted.cpu, at.cluster, &map, taken);
         let slot = at.cluster * CLUSTER_SLOTS + u32::from(first);
         self.cache.fill(slot, &wanted.frames[..usize::from(taken)]);
         Some((slot, usize::from(taken)))

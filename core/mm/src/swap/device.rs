@@ -79,7 +79,7 @@ impl<P: Platform> Device<P> {
         let cpu = |_| platform.new_lock(lock_class::SWAP_CPU, None);
         Device {
             index,
-            usage: Usage::new(platform.cpus(), info.pages),
+            usage: Usage::new(platform.cpus(), info.pages, count as u32),
             standing: Standing::new(info.pages),
             clusters: Clusters::new(count, cluster),
             lists: platform.new_lock(lock_class::SWAP_DEVICE, lists),
@@ -111,7 +111,7 @@ impl<P: Platform> Device<P> {
         about * 2 > u64::from(self.info.pages) || !self.standing.is_open()
     }
 
-    /// Whether the last search found no slot, or the device accepts no page.
+    /// Whether no slot is free, or the device accepts no page.
     pub(super) fn is_full(&self) -> bool {
         self.usage.is_full() || self.standing.is_shut()
     }
@@ -257,10 +257,18 @@ impl<P: Platform> Device<P> {
             self.standing.freed((before - map.used()).into());
             self.relist(cluster, &map, before);
             if before == self.slots_of(cluster) {
-                self.usage.found_room();
+                self.usage.freed_of_full();
             }
         }
         result
+    }
+
+    /// Counts slots of a cluster that were just taken, under the cluster's lock.
+    pub(super) fn count_taken(&self, cpu: CpuId, cluster: u32, map: &ClusterMap, slots: u16) {
+        self.usage.add(cpu, slots.into());
+        if map.used() == self.slots_of(cluster) {
+            self.usage.filled_cluster();
+        }
     }
 
     /// Moves a cluster of which slots were freed to the list that it belongs on now.
@@ -306,15 +314,6 @@ impl<P: Platform> Device<P> {
         (self.info.pages - cluster * CLUSTER_SLOTS).min(CLUSTER_SLOTS) as u16
     }
 
-    /// Accepts pages again, if it was leaving or removed. Returns whether it was.
-    pub(super) fn reopen(&self) -> bool {
-        let reopened = self.standing.reopen();
-        // Called after reopening: a search that has found no slot, because the device was leaving,
-        // does not count.
-        self.usage.found_room();
-        reopened
-    }
-
     /// Whether no slot is in use. On a leaving device, true stays true: each cluster is checked
     /// under its lock.
     pub(super) fn is_empty(&self) -> bool {
@@ -322,15 +321,16 @@ impl<P: Platform> Device<P> {
     }
 
     /// Calls `found` with (slot, count, cached) of every slot in use; checks the lists and the
-    /// count of used slots.
+    /// counts of used slots and of clusters with free ones.
     pub(crate) fn each_used(&self, mut found: impl FnMut(Slot, u32, bool)) {
-        let mut used = 0;
+        let (mut used, mut nonfull) = (0, 0);
         for cluster in 0..self.clusters.len() {
             let map = self.clusters[cluster].lock();
             let home = self.lists.lock().home(cluster);
             let right = home == Home::Owned || home == Home::Listed(self.list_of(cluster, &map));
             assert!(right || self.info.read_only, "cluster {cluster} is on the wrong list");
             used += u32::from(map.used());
+            nonfull += u32::from(map.used() < self.slots_of(cluster));
             let mut slots = Vec::new();
             map.each_used(|at, count| slots.push((at, count)));
             drop(map);
@@ -340,5 +340,6 @@ impl<P: Platform> Device<P> {
             }
         }
         assert_eq!(used, self.usage.exact().min(self.info.pages), "slots in use are counted");
+        assert_eq!(nonfull, self.usage.nonfull(), "clusters with free slots are counted");
     }
 }

@@ -10,7 +10,7 @@
 use super::Swap;
 use super::cluster::{CLUSTER_SLOTS, ClusterMap};
 use super::device::Device;
-use super::lists::{Home, List};
+use super::lists::Home;
 use super::standing::Turn;
 use highwater_platform::{Atomic, Guard, Lock, Platform};
 use highwater_units::{CpuId, IoFrames, LARGE_PAGES, Order, Pfn, Slot};
@@ -70,12 +70,8 @@ impl<P: Platform> Device<P> {
 
     /// From a free cluster, which later runs of the order use next.
     fn take_of_free(&self, cpu: CpuId, order: Order, frames: &IoFrames) -> Option<u32> {
-        let cluster = self.with_lists(|lists| lists.take(List::Free))?;
-        let mut map = self.clusters[cluster].lock();
-        let slot = self.fill_run(cpu, cluster, &mut map, frames);
-        map.visits(slot.map_or(1, |_| frames.len()));
-        self.with_lists(|lists| lists.put(cluster, self.list_of(cluster, &map)));
-        drop(map);
+        let cluster = self.with_lists(|lists| lists.next_free())?;
+        let slot = self.take_run(cpu, cluster, frames);
         self.note_last(order, cluster);
         slot
     }
@@ -127,7 +123,7 @@ impl<P: Platform> Device<P> {
         }
         let at = map.take_aligned(self.slots_of(cluster), frames.len() as u16)?;
         let slot = cluster * CLUSTER_SLOTS + u32::from(at);
-        self.usage.add(cpu, frames.len() as i64);
+        self.count_taken(cpu, cluster, map, frames.len() as u16);
         for (at, frames) in frames.lists() {
             self.cache.fill(slot + at as u32, &frames);
         }

@@ -76,8 +76,22 @@ impl ClusterLists {
         Some(next)
     }
 
+    /// The first free cluster, for a run of slots. It moves to the end of its list, so that another
+    /// thread's run gets another one. It stays on the list until slots of it are taken: searches
+    /// would miss a cluster that is on no list and that no CPU owns.
+    pub(super) fn next_free(&mut self) -> Option<u32> {
+        let cluster = self.lists.pop_front(List::Free as usize)?;
+        self.lists.push_back(List::Free as usize, cluster);
+        self.open(cluster);
+        Some(cluster)
+    }
+
     fn own(&mut self, cluster: u32) {
         self.home[cluster as usize] = Home::Owned;
+        self.open(cluster);
+    }
+
+    fn open(&mut self, cluster: u32) {
         let opened = std::mem::replace(&mut self.opened[cluster as usize], true);
         self.opened_count += u32::from(!opened);
     }

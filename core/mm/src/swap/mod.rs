@@ -217,7 +217,7 @@ impl<P: Platform> Swap<P> {
     /// and takes back those that are leaving. Returns the latency of the slowest; `None` if there
     /// are none.
     pub fn try_refusing(&self) -> Option<Latency> {
-        let returns = |device: &Device<P>| device.standing.is_leaving() && device.reopen();
+        let returns = |device: &Device<P>| device.standing.is_leaving() && device.standing.reopen();
         let is_tried = |device: &&Device<P>| returns(device) || device.standing.grant();
         let tried = self.own_devices().filter(is_tried);
         let latencies: Vec<_> = tried.map(|device| device.info().latency).collect();
@@ -344,7 +344,7 @@ impl<P: Platform> Swap<P> {
         self.at(device.into()).standing.is_open()
     }
 
-    /// Whether no device has a free slot that it has room for, as the last searches found.
+    /// Whether no device has a free slot that it has room for.
     pub fn is_full(&self) -> bool {
         self.own_devices().all(|device| device.is_full())
     }

@@ -70,7 +70,7 @@ impl<P: Platform> Swap<P> {
             self.set_order(platform, config);
             return Ok(());
         };
-        let is_back = known.standing.is_removed() && known.reopen();
+        let is_back = known.standing.is_removed() && known.standing.reopen();
         if is_back { Ok(()) } else { Err(Taken) }
     }
 
@@ -93,7 +93,7 @@ impl<P: Platform> Swap<P> {
     pub fn stay(&self, device: u8) {
         let own = self.at(device.into());
         if own.standing.is_leaving() {
-            own.reopen();
+            own.standing.reopen();
         }
     }
 

@@ -1,15 +1,14 @@
 //! How many slots of a device are used, and whether all are used. Each allocation reads this, so it
-//! is kept without a word that all CPUs write.
+//! is kept without a word that all CPUs write for each slot.
 //!
 //! ```text
 //! Usage -- [part]   slots a CPU took or freed since it last added them up: up to a batch
 //!       |- folded   the sum: within a batch for each CPU of the exact number
-//!       \- stand    Room <--- a slot of a full cluster is freed, or one is found
-//!                     \-> Searched(by a CPU) --- no slot found ---> Full
+//!       \- nonfull  clusters with free slots
 //! ```
-//! The kernel's percpu_counter. Locking: none. Parts and the counts of a cluster change under the
-//! cluster's lock. A CPU notes its search before it searches every cluster: a thread that frees a
-//! slot of a cluster after that cluster was searched finds the cluster full, and so resets `stand`.
+//! The kernel's percpu_counter. Locking: none. Parts, `nonfull` and the counts of a cluster change
+//! under the cluster's lock. That a search finds no slot does not show that the device is full:
+//! a cluster that moves meanwhile may be missed.
 
 use highwater_platform::{Atomic, Platform};
 use highwater_units::CpuId;
@@ -20,11 +19,6 @@ const BATCH_MAX: u32 = 64;
 /// All parts together have at most one slot in this many.
 const ERROR_SHARE: u32 = 16;
 
-/// `stand`: there may be free slots.
-const ROOM: u32 = 0;
-/// `stand`: there are none. Values between: 1 plus the CPU that searches.
-const FULL: u32 = u32::MAX;
-
 /// A CPU's part, on a cache line of its own.
 #[repr(align(64))]
 struct Part(AtomicI64);
@@ -34,18 +28,18 @@ pub(super) struct Usage<P: Platform> {
     folded: P::Atomic<u64>,
     parts: Vec<Part>,
     batch: i64,
-    stand: P::Atomic<u32>,
+    nonfull: P::Atomic<u32>,
 }
 
 impl<P: Platform> Usage<P> {
-    /// No used slots, of `slots`.
-    pub(super) fn new(cpus: usize, slots: u32) -> Usage<P> {
+    /// No used slots, of `slots` in `clusters`.
+    pub(super) fn new(cpus: usize, slots: u32, clusters: u32) -> Usage<P> {
         let fair = slots / ERROR_SHARE / cpus as u32;
         Usage {
             folded: Atomic::new(0),
             parts: (0..cpus).map(|_| Part(AtomicI64::new(0))).collect(),
             batch: i64::from(fair.clamp(1, BATCH_MAX)),
-            stand: Atomic::new(ROOM),
+            nonfull: Atomic::new(clusters),
         }
     }
 
@@ -68,27 +62,24 @@ impl<P: Platform> Usage<P> {
         whole(self.folded.load(Relaxed) as i64 + parts.sum::<i64>())
     }
 
+    /// Clusters with free slots.
+    pub(super) fn nonfull(&self) -> u32 {
+        self.nonfull.load(Relaxed)
+    }
+
     /// Whether all slots are used.
     pub(super) fn is_full(&self) -> bool {
-        self.stand.load(Relaxed) == FULL
+        self.nonfull() == 0
     }
 
-    /// Notes that a CPU is going to search every cluster.
-    pub(super) fn begin_search(&self, cpu: CpuId) {
-        self.stand.store(1 + u32::from(cpu.0), Relaxed);
+    /// Notes that the last free slots of a cluster were taken.
+    pub(super) fn filled_cluster(&self) {
+        self.nonfull.fetch_sub(1, Relaxed);
     }
 
-    /// Notes that the search found no slot.
-    pub(super) fn found_none(&self, cpu: CpuId) {
-        // No exchange if a slot was freed meanwhile or another CPU began a search.
-        let _ = self.stand.compare_exchange(1 + u32::from(cpu.0), FULL, Relaxed, Relaxed);
-    }
-
-    /// Notes that a slot was found, or that one of a full cluster is free.
-    pub(super) fn found_room(&self) {
-        if self.stand.load(Relaxed) != ROOM {
-            self.stand.store(ROOM, Relaxed);
-        }
+    /// Notes that slots of a full cluster were freed.
+    pub(super) fn freed_of_full(&self) {
+        self.nonfull.fetch_add(1, Relaxed);
     }
 }
 
@@ -106,7 +97,7 @@ mod tests {
     #[test]
     fn random_changes_are_counted_and_about_is_near() {
         let (slots, cpus) = (40_000, 24);
-        let usage: Usage<TestPlatform> = Usage::new(cpus, slots);
+        let usage: Usage<TestPlatform> = Usage::new(cpus, slots, 1);
         let (mut random, mut used) = (Prng::new(3), 0i64);
         for _ in 0..20_000 {
             let change = random.below(33) as i64 - 16;
@@ -117,23 +108,5 @@ mod tests {
             let error = (i64::from(usage.about()) - used).abs();
             assert!(error <= i64::from(slots / ERROR_SHARE), "{error}");
         }
-    }
-
-    #[test]
-    fn a_device_is_full_only_after_an_undisturbed_search() {
-        let usage: Usage<TestPlatform> = Usage::new(2, 512);
-        usage.begin_search(CpuId(1));
-        usage.found_none(CpuId(1));
-        assert!(usage.is_full());
-        usage.found_room();
-        assert!(!usage.is_full());
-        usage.begin_search(CpuId(1));
-        usage.found_room();
-        usage.found_none(CpuId(1));
-        assert!(!usage.is_full(), "freed meanwhile");
-        usage.begin_search(CpuId(0));
-        usage.begin_search(CpuId(1));
-        usage.found_none(CpuId(0));
-        assert!(!usage.is_full(), "still being searched");
     }
 }
