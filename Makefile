@@ -172,7 +172,7 @@ c-files:
 # test that cannot run fails. The Python package's tests are in Python and use a separate build.
 OTHER_EXAMPLES = --example events --example random_lines
 TESTED = --workspace --exclude highwater-python
-RUNNER = --config 'target."cfg(unix)".runner="$(CURDIR)/.ci/runner"'
+RUNNER = --config 'target."cfg(unix)".runner=["$(CURDIR)/.ci/runner"]'
 test: tools venv build
 	HIGHWATER=$(HIGHWATER) $(CARGO) test $(TESTED) --lib --bins --tests $(OTHER_EXAMPLES) $(RUNNER)
 	$(CARGO) test $(TESTED) --doc

@@ -36,6 +36,15 @@ pub(crate) struct Facts {
     /// The sanitizer it was built with.
     pub(crate) sanitizer: Option<&'static str>,
     pub(crate) runtime: Runtime,
+    pub(crate) code: Code,
+}
+
+/// Where the code of a program runs, and from which compilers it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// At fixed addresses, without code in C: that has headers for exceptions.
+    FixedWithoutC,
+    Other,
 }
 
 /// The code with which a program installs its signal handlers.
@@ -72,11 +81,16 @@ pub(crate) fn judge(facts: &Facts) -> Verdict {
     match &facts.interpreter {
         _ if facts.class == Class::Bits32 => Verdict::ThirtyTwoBit,
         _ if facts.machine != HOST.0 => Verdict::Foreign(machine_name(facts.machine)),
-        None if facts.runtime == Runtime::Go && CAN_LOAD => Verdict::StaticGo,
+        None if is_loadable(facts) => Verdict::StaticGo,
         None => Verdict::Static,
         Some(path) if is_of_musl(path) => Verdict::Musl(path.clone()),
         Some(_) => facts.sanitizer.map_or(Verdict::Served, Verdict::Sanitized),
     }
+}
+
+/// Whether the library can load a static program.
+fn is_loadable(facts: &Facts) -> bool {
+    CAN_LOAD && facts.runtime == Runtime::Go && facts.code == Code::FixedWithoutC
 }
 
 /// Why no manager serves the processes of a program; `None`: a manager could.
@@ -162,9 +176,14 @@ where
             None => own_sanitizer::<H, R>(&sections, endian, data)?,
         };
         let mut runtime = Runtime::C;
+        let is_fixed = header.e_type(endian) == elf::ET_EXEC;
+        let mut code = if is_fixed { Code::FixedWithoutC } else { Code::Other };
         for segment in header.program_headers(endian, data)? {
             if let Some(path) = segment.interpreter(endian, data)? {
                 interpreter = Some(String::from_utf8_lossy(path).into_owned());
+            }
+            if segment.p_type(endian) == elf::PT_GNU_EH_FRAME {
+                code = Code::Other;
             }
             let mut notes = segment.notes(endian, data)?;
             while let Some(note) = notes.as_mut().and_then(|notes| notes.next().ok().flatten()) {
@@ -173,7 +192,8 @@ where
                 }
             }
         }
-        Ok(Facts { class, machine: header.e_machine(endian), interpreter, sanitizer, runtime })
+        let machine = header.e_machine(endian);
+        Ok(Facts { class, machine, interpreter, sanitizer, runtime, code })
     };
     read().map_err(|error| error.to_string())
 }
@@ -249,6 +269,7 @@ mod tests {
             interpreter,
             sanitizer: None,
             runtime: Runtime::C,
+            code: Code::FixedWithoutC,
         }
     }
 
@@ -259,9 +280,14 @@ mod tests {
         let narrow = Facts { class: Class::Bits32, ..facts(glibc) };
         let sanitized = Facts { sanitizer: Some("ThreadSanitizer"), ..facts(glibc) };
         let foreign = Facts { machine: elf::EM_RISCV, ..facts(None) };
+        let go = Facts { runtime: Runtime::Go, ..facts(None) };
+        let with_c = Facts { code: Code::Other, ..go.clone() };
+        let of_go = if CAN_LOAD { Verdict::StaticGo } else { Verdict::Static };
         for (facts, verdict) in [
             (facts(glibc), Verdict::Served),
             (facts(None), Verdict::Static),
+            (go, of_go),
+            (with_c, Verdict::Static),
             (narrow, Verdict::ThirtyTwoBit),
             (sanitized, Verdict::Sanitized("ThreadSanitizer")),
             (foreign, Verdict::Foreign("RISC-V".to_owned())),

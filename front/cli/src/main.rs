@@ -82,7 +82,6 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    preload::give_way();
     highwater_command::execute_with(more, |Cli { command }| match command {
         Command::Run(run) => run.execute(),
         Command::Ls(ls) => ls.execute(),

@@ -2,21 +2,16 @@
 
 use crate::elf::Runtime;
 use crate::{Refusal, elf};
-use highwater_command::say;
+use highwater_session::{LOADER, STATIC_PROGRAM};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const NAME: &str = "libhighwater_preload.so";
 /// Environment variable with the library's path, if it is in none of the usual places.
 const VARIABLE: &str = "HIGHWATER_PRELOAD";
-/// Environment variable with the path of a static program, for the library.
-const STATIC_PROGRAM: &str = "HIGHWATER_STATIC_PROGRAM";
-/// Environment variable with the path of this program, where the library may load static ones.
-const LOADER: &str = "HIGHWATER_LOADER";
 /// A symbol that the library defines, by which it is recognized.
 const SYMBOL: &str = "HIGHWATER_PRELOAD_LIBRARY";
 
@@ -108,18 +103,6 @@ pub(crate) fn command(program: &Path, runtime: Runtime, library: &Path, go: Serv
         command.env(LOADER, own);
     }
     command
-}
-
-/// If this process was started to load a static program, but the library is not in it: executes
-/// the program.
-pub(crate) fn give_way() {
-    let Some(program) = std::env::var_os(STATIC_PROGRAM) else { return };
-    let mut arguments = std::env::args_os();
-    let mut command = Command::new(&program);
-    command.arg0(arguments.next().unwrap_or_default()).args(arguments).env_remove(STATIC_PROGRAM);
-    let error = command.exec();
-    say(format_args!("'{}' cannot be started: {error}", program.display()));
-    std::process::exit(2);
 }
 
 /// The value of LD_PRELOAD. The library comes first, so that its malloc is used.

@@ -10,6 +10,7 @@ use crate::faults::Permitted;
 use crate::preload::ServedGo;
 use highwater_session::{FaultThreads, SystemCalls, come_as_signals};
 use rustix::fs::{Access, access};
+use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -176,10 +177,17 @@ pub(crate) fn check_signals(
     faults: FaultThreads,
     system_calls: SystemCalls,
 ) -> Result<(), Refusal> {
-    if runtime == Runtime::C || !come_as_signals(faults, system_calls) {
+    if runtime == Runtime::C {
         return Ok(());
     }
     let name = path.display();
+    if getrlimit(Resource::Data).current.is_some() {
+        let what = format!("'{name}' is a Go program, and ulimit -d would count what Go reserves");
+        return Err(Refusal::new(what, "run 'ulimit -d unlimited' before"));
+    }
+    if !come_as_signals(faults, system_calls) {
+        return Ok(());
+    }
     let what =
         format!("'{name}' is a Go program, which takes the signals that page faults come by");
     let remedy = "use --faults handlers --system-calls faults";
@@ -201,7 +209,8 @@ pub(crate) fn check_loading(path: &Path, runtime: Runtime) -> Result<(), Refusal
 fn may_load() -> bool {
     let needed = CapabilitySet::CHECKPOINT_RESTORE | CapabilitySet::SYS_ADMIN;
     let may = capabilities(None).is_ok_and(|sets| sets.effective.intersects(needed));
-    elf::CAN_LOAD && may
+    // With capabilities of its own file, this process would be no loader: see `check_privileges`.
+    elf::CAN_LOAD && may && !highwater_devices::is_privileged()
 }
 
 /// Which programs in Go the library can serve.

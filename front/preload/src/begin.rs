@@ -13,7 +13,7 @@
 
 use crate::{
     caller, code, environment, exec, fork, gate, helper, malloc, native, paged_stack, pinning,
-    start, static_go,
+    start,
 };
 use libc::{c_char, c_int, c_void};
 use std::mem;
@@ -67,9 +67,10 @@ unsafe extern "C" fn __libc_start_main(
     stack_end: *mut c_void,
 ) -> c_int {
     start::start_put_off();
+    #[cfg(target_arch = "x86_64")]
     if let Some(path) = environment::static_program() {
         // SAFETY: the arguments are the kernel's; `main`, of highwater, does not run.
-        unsafe { static_go::run(path, arguments) };
+        unsafe { crate::static_go::run(path, arguments) };
     }
     // SAFETY: looks a name up.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__libc_start_main".as_ptr()) };

@@ -3,10 +3,12 @@
 //!
 //! Runs in children of vfork and in signal handlers (exec.rs): neither allocates nor locks.
 
-use crate::environment::{self, PREFIX, PRELOAD, STATIC_PROGRAM, Variables};
+use crate::environment::{self, PREFIX, PRELOAD, Variables};
 use crate::target::{self, Reason, Target};
+use highwater_session::STATIC_PROGRAM;
 use libc::c_char;
 use rustix::fs::{Access, access};
+use rustix::thread::{CapabilitySet, capabilities};
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -64,32 +66,58 @@ pub(crate) unsafe fn completed<R>(
     // SAFETY: as the caller says.
     unsafe {
         let lack = lack(environment, variables);
-        let loader = environment::loader().filter(|_| lack != Lack::Removed);
-        match (target(program), loader) {
-            (Target::Without(reason), _) => without_us(environment, variables, |without| {
+        match target(program) {
+            Target::Without(reason) => without_us(environment, variables, |without| {
                 say(name(program), reason);
                 act(None, without)
             }),
-            (Target::StaticGo, Some(loader)) => with_lacking(environment, variables, lack, |all| {
-                with_program(all, program, loader, act)
-            }),
-            _ => with_lacking(environment, variables, lack, |all| act(None, all)),
+            Target::StaticGo if lack != Lack::Removed && may_load() => {
+                with_program(environment, variables, lack, program, act)
+            }
+            Target::StaticGo | Target::AsItIs => {
+                let unchanged = |all: Option<Strings>| act(None, all.unwrap_or(environment));
+                with_lacking(environment, variables, lack, [None; 2], unchanged)
+            }
         }
     }
 }
 
-/// How a program has to be started. Not inlined: the stack that it needs is free again afterwards.
+/// Whether `highwater` can be executed here, and load a static program: it changes what
+/// /proc/self/exe names. A program may have changed its root directory, or dropped privileges.
+#[inline(never)]
+fn may_load() -> bool {
+    let needed = CapabilitySet::CHECKPOINT_RESTORE | CapabilitySet::SYS_ADMIN;
+    let is_there = |path: &CStr| access(path, Access::EXEC_OK).is_ok();
+    environment::loader().is_some_and(is_there)
+        && capabilities(None).is_ok_and(|sets| sets.effective.intersects(needed))
+}
+
+/// How a program has to be started. Not inlined, as the other functions here that need much stack:
+/// it is free again when they return.
 ///
 /// # Safety
 /// As for [`completed`].
 #[inline(never)]
 unsafe fn target(program: Named) -> Target {
-    let mut buffer = [0; TEXT_MAX];
     // SAFETY: as the caller says.
-    unsafe { path(program, &mut buffer) }.map_or(Target::AsItIs, target::of)
+    unsafe {
+        match (name(program), is_path(program)) {
+            (Some(path), true) => target::of(path),
+            (Some(name), false) => of_searched(name),
+            (None, _) => Target::AsItIs,
+        }
+    }
 }
 
-/// Calls `act` with an environment to which what it lacks is added.
+/// [`target::of`], for a program in the directories of PATH.
+#[inline(never)]
+fn of_searched(name: &CStr) -> Target {
+    let mut buffer = [0; TEXT_MAX];
+    search(name.to_bytes(), &mut buffer).map_or(Target::AsItIs, target::of)
+}
+
+/// Calls `act` with an environment to which what it lacks and `more` variables are added; with none
+/// if nothing is added, or there is no room.
 ///
 /// # Safety
 /// As for [`strings`].
@@ -97,42 +125,47 @@ unsafe fn with_lacking<R>(
     environment: Strings,
     variables: &Variables,
     lack: Lack,
-    act: impl FnOnce(Strings) -> R,
+    more: [Option<&CStr>; 2],
+    act: impl FnOnce(Option<Strings>) -> R,
 ) -> R {
-    // SAFETY: as the caller says.
-    unsafe {
-        match lack {
-            Lack::All => with_ours(environment, variables, &variables.ours, act),
-            Lack::Library => with_ours(environment, variables, &[], act),
-            Lack::Nothing | Lack::Removed => act(environment),
+    let ours = if lack == Lack::All { &variables.ours[..] } else { &[] };
+    let more = more.into_iter().flatten();
+    match lack {
+        Lack::Nothing | Lack::Removed if more.clone().count() == 0 => act(None),
+        _ => {
+            let added = ours.iter().map(CString::as_c_str).chain(more);
+            // SAFETY: as the caller says.
+            unsafe { with_ours(environment, variables, added, act) }
         }
     }
 }
 
 /// Calls `act` with the loader in place of a static program, and an environment that names the
-/// program; unchanged if there is no room.
+/// program; with the program itself if there is no room.
 ///
 /// # Safety
 /// As for [`completed`].
 #[inline(never)]
 unsafe fn with_program<R>(
     environment: Strings,
+    variables: &Variables,
+    lack: Lack,
     program: Named,
-    loader: &CStr,
     act: impl FnOnce(Option<&CStr>, Strings) -> R,
 ) -> R {
     let mut buffer = [0; TEXT_MAX];
     // SAFETY: as the caller says.
-    let (variable, entries) = unsafe { (variable(program, &mut buffer), strings(environment)) };
-    let count = entries.clone().count() + 2;
-    match variable {
-        Some(variable) if count <= STRINGS_MAX => with_room(count, |all| {
-            for (place, entry) in all.iter_mut().zip(entries.chain([variable])) {
-                *place = entry.as_ptr();
-            }
-            act(Some(loader), all.as_ptr())
-        }),
-        _ => act(None, environment),
+    unsafe {
+        let named = variable(program, &mut buffer);
+        let mut all = strings(environment);
+        let has_debug = all.any(|entry| entry.to_bytes().starts_with(b"GODEBUG="));
+        // As `highwater run` sets it: the program has cleared its environment.
+        let debug = (!has_debug).then_some(c"GODEBUG=madvdontneed=0");
+        let more = if named.is_some() { [named, debug] } else { [None; 2] };
+        with_lacking(environment, variables, lack, more, |all| {
+            let loader = environment::loader().filter(|_| named.is_some() && all.is_some());
+            act(loader, all.unwrap_or(environment))
+        })
     }
 }
 
@@ -145,7 +178,7 @@ unsafe fn variable(program: Named, buffer: &mut [u8; TEXT_MAX]) -> Option<&CStr>
     let mut found = [0; TEXT_MAX];
     // SAFETY: as the caller says.
     let path = unsafe { path(program, &mut found) }?;
-    join(buffer, STATIC_PROGRAM, b'=', path.to_bytes())
+    join(buffer, STATIC_PROGRAM.as_bytes(), b'=', path.to_bytes())
 }
 
 /// The name that a program was given by.
@@ -164,9 +197,19 @@ unsafe fn name<'a>(program: Named) -> Option<&'a CStr> {
 /// As for [`completed`].
 unsafe fn path(program: Named, buffer: &mut [u8; TEXT_MAX]) -> Option<&CStr> {
     // SAFETY: as the caller says.
-    let name = unsafe { name(program) }?;
-    let is_path = matches!(program, Named::Path(_)) || name.to_bytes().contains(&b'/');
+    let (name, is_path) = unsafe { (name(program)?, is_path(program)) };
     if is_path { Some(name) } else { search(name.to_bytes(), buffer) }
+}
+
+/// Whether a program is named by its path.
+///
+/// # Safety
+/// As for [`completed`].
+unsafe fn is_path(program: Named) -> bool {
+    // SAFETY: as the caller says.
+    let name = unsafe { name(program) };
+    let has_slash = |name: &CStr| name.to_bytes().contains(&b'/');
+    matches!(program, Named::Path(_)) || name.is_some_and(has_slash)
 }
 
 /// The path of a program in the directories of PATH.
@@ -210,6 +253,7 @@ fn say(program: Option<&CStr>, reason: Reason) {
 ///
 /// # Safety
 /// As for [`strings`].
+#[inline(never)]
 unsafe fn without_us<R>(
     environment: Strings,
     variables: &Variables,
@@ -308,38 +352,39 @@ fn files(libraries: &[u8]) -> impl Iterator<Item = &[u8]> {
     paths.map(|path| path.rsplit(|byte| matches!(byte, b'/' | b'=')).next().unwrap_or_default())
 }
 
-/// Calls `act` with an environment, this library in its LD_PRELOAD, and `added` variables; with the
-/// unchanged environment if there is no room for them.
+/// Calls `act` with an environment, this library in its LD_PRELOAD, and `added` variables; with
+/// none if there is no room for them.
 ///
 /// # Safety
 /// As for [`strings`].
-unsafe fn with_ours<R>(
+#[inline(never)]
+unsafe fn with_ours<'a, R>(
     environment: Strings,
-    variables: &Variables,
-    added: &[CString],
-    act: impl FnOnce(Strings) -> R,
+    variables: &'a Variables,
+    added: impl Iterator<Item = &'a CStr> + Clone,
+    act: impl FnOnce(Option<Strings>) -> R,
 ) -> R {
     let mut buffer = [0; TEXT_MAX];
     let libraries = |entry: &CStr| entry.to_bytes().starts_with(PRELOAD);
     // SAFETY: as the caller says.
     let entries = unsafe { strings(environment) };
     let theirs = entries.clone().filter(|entry| libraries(entry)).last();
-    let theirs = theirs.map_or(&[][..], |entry| &entry.to_bytes()[PRELOAD.len()..]);
     let others = entries.filter(|entry| !libraries(entry));
-    let count = others.clone().count() + added.len() + 2;
-    let preload = match theirs {
-        [] => Some(&*variables.preload),
-        theirs => join(&mut buffer, variables.preload.as_bytes(), b':', theirs),
+    let count = others.clone().count() + added.clone().count() + 2;
+    let preload = match theirs.map(|entry| (entry, &entry.to_bytes()[PRELOAD.len()..])) {
+        None | Some((_, [])) => Some(&*variables.preload),
+        Some((entry, theirs)) if names(theirs, &variables.preload) => Some(entry),
+        Some((_, theirs)) => join(&mut buffer, variables.preload.as_bytes(), b':', theirs),
     };
     match preload {
         Some(preload) if count <= STRINGS_MAX => with_room(count, |all| {
-            let ours = added.iter().map(|entry| &**entry).chain([preload]);
-            for (place, entry) in all.iter_mut().zip(others.chain(ours)) {
-                *place = entry.as_ptr();
+            let added = added.map(CStr::as_ptr).chain([preload.as_ptr()]);
+            for (place, entry) in all.iter_mut().zip(others.map(CStr::as_ptr).chain(added)) {
+                *place = entry;
             }
-            act(all.as_ptr())
+            act(Some(all.as_ptr()))
         }),
-        _ => act(environment),
+        _ => act(None),
     }
 }
 
@@ -373,7 +418,9 @@ mod tests {
         let text = |entry: &CStr| entry.to_str().unwrap().to_owned();
         // SAFETY: an environment, and the one made from it.
         unsafe {
-            let act = |all| strings(all).map(text).collect();
+            let made = |all: Option<Strings>| all.unwrap_or(entries.as_ptr());
+            let act = |all| strings(made(all)).map(text).collect();
+            let added = added.iter().map(CString::as_c_str);
             with_ours(entries.as_ptr(), &variables(), added, act)
         }
     }

@@ -4,22 +4,20 @@
 //! title over it, before it asks for memory. Its children are to be paged all the same (exec.rs).
 
 use crate::go;
-use highwater_session::{FaultThreads, Malloc, MapFiles, Settings, SystemCalls, come_as_signals};
+use highwater_session::{
+    FaultThreads, LOADER, Malloc, MapFiles, STATIC_PROGRAM, Settings, SystemCalls, come_as_signals,
+};
 use highwater_uffd::api::{Faults, Source};
 use libc::c_char;
+use rustix::process::{Resource, getrlimit};
 use std::ffi::{CStr, CString, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::OnceLock;
 
 /// Prefix of the library's variables.
 pub(crate) const PREFIX: &[u8] = b"HIGHWATER_";
 /// The variable that lists libraries to preload.
 pub(crate) const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// The variable with the path of `highwater`, if it may run static programs.
-const LOADER: &[u8] = b"HIGHWATER_LOADER";
-/// The variable that names the static program to run. It is for one process alone.
-pub(crate) const STATIC_PROGRAM: &[u8] = b"HIGHWATER_STATIC_PROGRAM";
-
 struct Environment {
     settings: Result<Option<Settings>, String>,
     variables: Variables,
@@ -52,7 +50,7 @@ pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
     while let Some(entry) = unsafe { entries.read().as_ref() } {
         // SAFETY: as the caller says.
         let entry = unsafe { CStr::from_ptr(entry) };
-        if let Some(path) = value_of(entry, STATIC_PROGRAM) {
+        if let Some(path) = value_of(entry, STATIC_PROGRAM.as_bytes()) {
             static_program = Some(path.to_owned());
         } else if entry.to_bytes().starts_with(PREFIX) {
             ours.push(entry.to_owned());
@@ -63,7 +61,7 @@ pub(crate) unsafe fn keep(mut entries: *const *const c_char) {
     }
     let path = own_path().unwrap_or_default();
     let mut environment = Environment::of(ours, path, go_frees_lazily == Some(true));
-    environment.static_program = static_program;
+    environment.static_program = static_program.filter(|_| environment.is_loader());
     if environment.static_program.is_some() || go::is_running() {
         environment.serve_without_signals();
     }
@@ -81,13 +79,28 @@ impl Environment {
         Environment { settings, variables, go_frees_lazily, static_program: None }
     }
 
+    /// Whether the kernel has started this process to load a static program.
+    fn is_loader(&self) -> bool {
+        // SAFETY: the kernel's string, if there is one.
+        let started = unsafe {
+            let path = libc::getauxval(libc::AT_EXECFN) as *const c_char;
+            path.as_ref().map(|path| CStr::from_ptr(path))
+        };
+        let loader = value(&self.variables.ours, LOADER);
+        let is_it = |path: &CStr| {
+            path == c"/proc/self/exe" || loader.is_some_and(|own| own.as_bytes() == path.to_bytes())
+        };
+        started.is_some_and(is_it)
+    }
+
     /// Serves this process, but not its children, by handler threads and the kernel's own faults,
     /// if that is permitted: Go's runtime takes the signals.
     fn serve_without_signals(&mut self) {
         let Ok(Some(settings)) = &mut self.settings else { return };
-        if come_as_signals(settings.faults, settings.system_calls)
-            && Source::find(Faults::All).probe().is_ok()
-        {
+        // Go reserves much memory, and this limit would count it.
+        let is_limited = getrlimit(Resource::Data).current.is_some();
+        let by_signals = come_as_signals(settings.faults, settings.system_calls);
+        if by_signals && !is_limited && Source::find(Faults::All).probe().is_ok() {
             settings.faults = FaultThreads::Handlers;
             settings.system_calls = SystemCalls::Faults;
         }
@@ -142,7 +155,7 @@ pub(crate) fn go_frees_lazily() -> bool {
 /// The program that runs static programs.
 pub(crate) fn loader() -> Option<&'static CStr> {
     let ours = &ENVIRONMENT.get()?.variables.ours;
-    ours.iter().find_map(|entry| value_of(entry, LOADER))
+    ours.iter().find_map(|entry| value_of(entry, LOADER.as_bytes()))
 }
 
 /// The static program that this process is to run.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! exec*, posix_spawn* -- a sanitizer's program, or musl's -> without this library       target.rs
+//!                     |- a static program in Go -> highwater, which loads it        static_go
 //!                     |- environment with nothing of ours -> LD_PRELOAD and HIGHWATER_* added
 //!                     |- LD_PRELOAD with others' libraries -> this one added before them
 //!                     \- any other ------------------------> as it is

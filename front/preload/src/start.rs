@@ -182,6 +182,9 @@ fn close_gate(process: &Process) {
 /// Serves a process from now on; its heap serves from the first request on.
 fn begin(process: &'static Process) {
     close_gate(process);
+    if go::is_running() {
+        go::refuse_mlockall();
+    }
     // First: another thread may fork as soon as the process runs.
     heap::gate::make(process.manager.platform().cpus());
     set_running(Some(process));

@@ -20,7 +20,8 @@ use std::ffi::CStr;
 pub(crate) enum Target {
     AsItIs,
     Without(Reason),
-    /// By the library, which loads it.
+    /// By the library, which loads it. Its code is Go's alone: C code in it, which has headers for
+    /// exceptions (PT_GNU_EH_FRAME), would map memory by a C library of its own.
     StaticGo,
 }
 
@@ -49,6 +50,8 @@ const SANITIZERS: [(&[u8], &str); 8] = [
     (b"libclang_rt.lsan", "LeakSanitizer"),
     (b"libclang_rt.hwasan", "HWAddressSanitizer"),
 ];
+/// The machine of static programs that the library loads.
+const MACHINE: u16 = libc::EM_X86_64;
 /// Bytes of notes that are read: Go's linker writes two, of about 100 bytes.
 const NOTE_BYTES: usize = 256;
 /// Bytes of a name that are read: enough to tell these apart.
@@ -71,10 +74,13 @@ pub(crate) fn of(path: &CStr) -> Target {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return Target::AsItIs };
     let found = of_file(file.as_fd()).unwrap_or(Target::AsItIs);
-    let may_run = found != Target::StaticGo || access(path, Access::EXEC_OK).is_ok();
+    // Such a path may name another file, or none, after exec.
+    let is_of_process =
+        [&b"/proc/"[..], b"/dev/fd/"].iter().any(|dir| path.to_bytes().starts_with(dir));
+    let may_run = !is_of_process && access(path, Access::EXEC_OK).is_ok();
     // Not by the C library's close, which another library may have replaced.
     descriptors::close_raw(file.into_raw_fd());
-    if may_run { found } else { Target::AsItIs }
+    if found != Target::StaticGo || may_run { found } else { Target::AsItIs }
 }
 
 /// Whether a path is that of musl's dynamic linker.
@@ -100,11 +106,16 @@ fn of_file(file: BorrowedFd<'_>) -> Option<Target> {
         return Some(Target::Without(Reason::Sanitizer(name)));
     }
     let is_static = linker.is_none() && header.e_type == libc::ET_EXEC;
-    let is_loaded = is_static && is_of_go(file, segments) && !raises_privileges(file);
+    let is_loaded = is_static
+        && header.e_machine == MACHINE
+        && !segments.clone().any(|segment| segment.p_type == libc::PT_GNU_EH_FRAME)
+        && is_of_go(file, segments)
+        && !raises_privileges(file);
     is_loaded.then_some(Target::StaticGo)
 }
 
 /// Whether Go's linker has left its note.
+#[inline(never)]
 fn is_of_go(file: BorrowedFd<'_>, segments: impl Iterator<Item = Elf64_Phdr>) -> bool {
     let mut buffer = [0; NOTE_BYTES];
     let mut notes = segments.filter(|segment| segment.p_type == libc::PT_NOTE);
@@ -116,6 +127,7 @@ fn is_of_go(file: BorrowedFd<'_>, segments: impl Iterator<Item = Elf64_Phdr>) ->
 
 /// Whether the kernel would give the program another user, another group, or capabilities, which
 /// it does not if the library loads it.
+#[inline(never)]
 fn raises_privileges(file: BorrowedFd<'_>) -> bool {
     let changes = Mode::SUID | Mode::SGID;
     let by_mode = |stat: Stat| Mode::from_raw_mode(stat.st_mode).intersects(changes);
@@ -135,6 +147,7 @@ fn linker_is_of_musl(
 }
 
 /// The sanitizer whose library a program needs.
+#[inline(never)]
 fn sanitizer(
     file: BorrowedFd<'_>,
     segments: impl Iterator<Item = Elf64_Phdr> + Clone,
@@ -274,6 +287,7 @@ mod tests {
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
         put(0, b"\x7fELF\x02\x01\x01");
         put(16, &kind.to_le_bytes());
+        put(18, &MACHINE.to_le_bytes());
         put(32, &64u64.to_le_bytes());
         put(56, &1u16.to_le_bytes());
         put(64, &libc::PT_NOTE.to_le_bytes());
@@ -300,11 +314,13 @@ mod tests {
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
             assert_eq!(of(&name), expected, "{kind} {mode:o}");
         }
-        let mut other = of_go(libc::ET_EXEC);
-        other[0x10c] = b'g';
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-        std::fs::write(&path, other).unwrap();
-        assert_eq!(of(&name), Target::AsItIs);
+        for (at, other) in [(0x10c, b'g'), (18, libc::EM_AARCH64 as u8)] {
+            let mut bytes = of_go(libc::ET_EXEC);
+            bytes[at] = other;
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(of(&name), Target::AsItIs, "{at:#x}");
+        }
     }
 
     #[test]

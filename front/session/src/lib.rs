@@ -45,7 +45,9 @@ pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memo
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
 pub use parts::Parts;
 pub use requests::{Denied, Held, Posted, REQUEST_MAX, Request, leader_of};
-pub use settings::{RANGE, RANGE_AND_OWN, RUN_DIR, Settings, check_carried};
+pub use settings::{
+    LOADER, RANGE, RANGE_AND_OWN, RUN_DIR, STATIC_PROGRAM, Settings, check_carried,
+};
 pub use share::{Aim, Besides, Forked, Share};
 pub use split::{Costs, Distances, Split, Window};
 pub use stats_file::{

@@ -19,6 +19,11 @@ pub const RANGE: u64 = 12 << 40;
 /// own mappings.
 pub const RANGE_AND_OWN: u64 = RANGE + (4 << 30);
 
+/// The path of `highwater`, if it may run static programs.
+pub const LOADER: &str = "HIGHWATER_LOADER";
+/// The static program to run. It is for one process alone.
+pub const STATIC_PROGRAM: &str = "HIGHWATER_STATIC_PROGRAM";
+
 /// Budget in bytes. Without it a process is not served.
 const MEMORY: &str = "HIGHWATER_MEMORY";
 /// The most that one process may use of memory that all processes of the run share. Without it they

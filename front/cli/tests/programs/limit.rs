@@ -365,9 +365,6 @@ fn a_process_that_cannot_find_the_budget_says_so() {
     assert!(errors.contains("has a budget of its own, 64 MiB: the directory of"), "{errors}");
 }
 
-/// RLIMIT_AS and RLIMIT_DATA count the range of paged memory. Regression: no more threads and
-/// children could be created, and the library had no memory for itself; with RLIMIT_DATA, programs
-/// were not paged.
 /// Regression: the kernel's figure for a child of vfork includes its parent's memory before exec.
 /// The summary showed a small child as the process with the most memory.
 #[test]
@@ -383,6 +380,9 @@ fn memory_before_exec_is_not_the_childs() {
     assert!(paged > 8 * MIB, "{paged} bytes");
 }
 
+/// RLIMIT_AS and RLIMIT_DATA count the range of paged memory. Regression: no more threads and
+/// children could be created, and the library had no memory for itself; with RLIMIT_DATA, programs
+/// were not paged.
 #[test]
 fn a_limit_of_addresses_or_data_is_the_programs() {
     compare_in_all_modes("address_limit");

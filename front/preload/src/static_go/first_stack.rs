@@ -2,7 +2,8 @@
 //! vector.
 
 use super::image::Image;
-use crate::environment::{STATIC_PROGRAM, value_of};
+use crate::environment::value_of;
+use highwater_session::STATIC_PROGRAM;
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char};
 use std::iter;
@@ -36,7 +37,9 @@ impl FirstStack {
         let variables = iter::repeat_with(|| *next()).take_while(|variable| *variable != 0);
         // SAFETY: as the caller says, a string.
         let text = |at: usize| unsafe { CStr::from_ptr(ptr::with_exposed_provenance(at)) };
-        words.extend(variables.filter(|at| value_of(text(*at), STATIC_PROGRAM).is_none()));
+        words.extend(
+            variables.filter(|at| value_of(text(*at), STATIC_PROGRAM.as_bytes()).is_none()),
+        );
         words.push(0);
         loop {
             let (kind, value) = (*next() as u64, next());

@@ -75,14 +75,14 @@ unsafe extern "C" fn detach(
     // SAFETY: as above.
     let segments = unsafe { slice::from_raw_parts(found.dlpi_phdr, usize::from(found.dlpi_phnum)) };
     let loaded = segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD);
-    let mut ranges: Vec<_> = loaded
+    let ranges: Vec<_> = loaded
         .map(|segment| {
             let start = (found.dlpi_addr + segment.p_vaddr) as usize;
             let end = (start + segment.p_memsz as usize).next_multiple_of(PAGE_SIZE);
             (start / PAGE_SIZE * PAGE_SIZE, end, segment.p_flags)
         })
         .collect();
-    for (start, end, flags) in ranges.drain(..) {
+    for (start, end, flags) in ranges {
         // SAFETY: as the caller says.
         if unsafe { replace(start, end - start, flags) }.is_none() {
             break;

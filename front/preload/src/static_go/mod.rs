@@ -24,9 +24,10 @@ mod requests;
 mod sites;
 
 use crate::end::{end, say};
-use crate::environment::{STATIC_PROGRAM, value_of};
+use crate::environment::value_of;
 use crate::start;
 use first_stack::FirstStack;
+use highwater_session::STATIC_PROGRAM;
 use std::ffi::{CStr, OsStr, c_char};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -70,7 +71,7 @@ unsafe fn exec(path: &CStr, arguments: *mut *mut c_char) -> io::Error {
     // SAFETY: as above; strings, ended by a null pointer.
     while let Some(variable) = unsafe { variables.read().as_ref() } {
         // SAFETY: as above.
-        if value_of(unsafe { CStr::from_ptr(variable) }, STATIC_PROGRAM).is_none() {
+        if value_of(unsafe { CStr::from_ptr(variable) }, STATIC_PROGRAM.as_bytes()).is_none() {
             kept.push(ptr::from_ref(variable));
         }
         variables = variables.wrapping_add(1);

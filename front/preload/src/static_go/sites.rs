@@ -10,8 +10,8 @@
 //!          49 bb .. (8 bytes)     mov $entry, %r11
 //!          41 ff e3               jmp *%r11
 //! ```
-//! The stubs lie in a page near the program, because calls reach 2 GiB. Go's linker has written all
-//! call sites this way since Go 1.10.
+//! The stubs lie in a page near the program, because calls reach 2 GiB. The assembly source of Go's
+//! runtime has had these call sites since Go 1.10.
 
 use super::image::{Image, access_of};
 use highwater_os::sys;
