@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! places   [ 64 pages | 64 pages | ... ], each with the transfers of one batch, or of a part of it
-//!            kept       memory is given back after each batch
+//!            16 kept    memory is given back after each batch
 //! ```
 //! Locks: none ([`Places`]). Batches that are finished later may take only some of the places; the
 //! rest are for batches that the caller waits for. A thread that waits for a place holds none of
@@ -15,7 +15,7 @@ use crate::places::{Places, Taken};
 use crate::sys::Mapping;
 use crate::uring::DEPTH;
 use highwater_platform::{Io, IoError};
-use highwater_units::{FrameList, PAGE_SIZE, Pfn};
+use highwater_units::{FrameList, PAGE_SIZE, Pfn, RUN_PAGES_MAX};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Pages of a place: as many as the transfers of a ring, each of which may have one page. A reclaim
@@ -25,9 +25,12 @@ pub(super) const PAGES: usize = DEPTH;
 /// Places for batches that are finished later.
 const LATER_MAX: usize = PLACES - 8;
 
-/// Places that keep their memory. The lowest free place is used next, so the others are needed only
-/// while many batches are in flight. To take their memory again costs less than 1 us for each page.
+/// Places that keep memory. The lowest free place is used next, so the others are needed only while
+/// many batches are in flight. To take memory again costs less than 1 us for each page.
 const KEPT: u32 = 2;
+/// Pages that such a place keeps: a run. Every process has a device of its own: with all pages,
+/// eight processes kept 4 MiB.
+const KEPT_PAGES: usize = RUN_PAGES_MAX;
 
 /// The places of a device.
 pub(super) struct Bounce {
@@ -164,10 +167,12 @@ impl Held<'_> {
 
     /// Frees the place: its transfers have ended.
     pub(super) fn done(mut self) {
-        if self.batch.index >= KEPT {
-            let pages = std::mem::take(&mut self.batch.touched);
+        let kept = if self.batch.index < KEPT { KEPT_PAGES } else { 0 };
+        if let Some(pages) = self.batch.touched.checked_sub(kept).filter(|pages| *pages > 0) {
+            self.batch.touched = kept;
+            let offset = self.offset() + kept * PAGE_SIZE;
             // SAFETY: pages of the place, whose transfers have ended.
-            unsafe { self.bounce.memory.give_back(self.offset(), pages * PAGE_SIZE) };
+            unsafe { self.bounce.memory.give_back(offset, pages * PAGE_SIZE) };
             self.bounce.touched.fetch_sub(pages as u64, Relaxed);
         }
     }
@@ -202,5 +207,22 @@ mod tests {
         assert!(found[..KEPT as usize].iter().all(|bytes| *bytes == [7; 4]));
         assert!(found[KEPT as usize..].iter().all(|bytes| *bytes == [0; 4]));
         assert_eq!(bounce.bytes(), pages(KEPT + 3));
+    }
+
+    #[test]
+    fn a_place_keeps_one_run() {
+        let bounce = Bounce::new().unwrap();
+        for pages in [PAGES, KEPT_PAGES - 1, KEPT_PAGES + 1] {
+            let mut held = bounce.take();
+            for first in (0..pages).step_by(RUN_PAGES_MAX) {
+                let run = held.push(0, 0, RUN_PAGES_MAX.min(pages - first));
+                // SAFETY: pages of the place.
+                run.for_each(|page| unsafe { page.write(7) });
+            }
+            let most = pages.max(KEPT_PAGES);
+            assert_eq!(bounce.bytes(), (most * PAGE_SIZE) as u64, "{pages} pages");
+            held.done();
+            assert_eq!(bounce.bytes(), (KEPT_PAGES * PAGE_SIZE) as u64, "after {pages} pages");
+        }
     }
 }

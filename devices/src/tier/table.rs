@@ -16,8 +16,9 @@
 //! - A caller that drops a pinned slot leaves its block to the mover, which frees it after its pin.
 
 use crate::array::Array;
+use std::ops::Range;
 use std::sync::atomic::{
-    AtomicU64,
+    AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
@@ -73,7 +74,11 @@ pub(super) enum Committed {
 }
 
 /// The places of all slots.
-pub(super) struct Table(Array<AtomicU64>);
+pub(super) struct Table {
+    words: Array<AtomicU64>,
+    /// No slot from this one on was ever in the fast level.
+    end: AtomicU32,
+}
 
 impl Table {
     /// A table of empty slots.
@@ -81,11 +86,19 @@ impl Table {
     /// # Errors
     /// The system's error number.
     pub(super) fn new(slots: u32) -> Result<Table, i32> {
-        Array::new(slots as usize).map(Table)
+        Ok(Table { words: Array::new(slots as usize)?, end: AtomicU32::new(0) })
     }
 
+    #[cfg(test)]
     pub(super) fn slots(&self) -> u32 {
-        self.0.len() as u32
+        self.words.len() as u32
+    }
+
+    /// The slots that may be in the fast level. Most slots of a large device are never used: to
+    /// read all of their words takes longer than to move pages, and maps a page of zeros for every
+    /// 512 slots.
+    pub(super) fn ever_fast(&self) -> Range<u32> {
+        0..self.end.load(Relaxed)
     }
 
     /// The place of a slot's page. A page in the fast level is pinned and marked as used now.
@@ -115,6 +128,7 @@ impl Table {
         let word = match place {
             Place::Empty => 0,
             Place::Fast(block) => {
+                self.end.fetch_max(slot + 1, Relaxed);
                 FAST | u64::from(now.0) << STAMP_SHIFT | u64::from(block) << BLOCK_SHIFT
             }
             Place::Slow(block) => SLOW | u64::from(block) << BLOCK_SHIFT,
@@ -186,7 +200,7 @@ impl Table {
     }
 
     fn word(&self, slot: u32) -> &AtomicU64 {
-        &self.0[slot as usize]
+        &self.words[slot as usize]
     }
 }
 
@@ -219,6 +233,18 @@ mod tests {
         assert_eq!(table.begin_move(5, 8, LATER), None, "used 7 steps ago");
         assert_eq!(table.begin_move(5, 7, LATER), Some(77));
         table
+    }
+
+    #[test]
+    fn slots_that_were_never_in_the_fast_level_are_not_searched() {
+        let table = Table::new(1 << 24).unwrap();
+        assert_eq!(table.ever_fast(), 0..0);
+        table.set(7, Place::Fast(1), NOW);
+        table.set(1 << 20, Place::Slow(2), NOW);
+        assert_eq!(table.ever_fast(), 0..8, "not the slots of the slow level");
+        table.set(3, Place::Fast(3), NOW);
+        table.drop_slot(7);
+        assert_eq!(table.ever_fast(), 0..8, "it may be used again");
     }
 
     #[test]

@@ -278,7 +278,7 @@ fn move_pages(shared: &Arc<Shared>, seed: u64, stop: &AtomicBool) {
         let most = 1 + random.below(100);
         shared.fast.limit(Bytes::of_pages(random.below(512)));
         slot = match writeback.batch(slot, 0, most) {
-            Batch::Moved(_, next) if next < shared.table.slots() => next,
+            Batch::Moved(_, next) if next < shared.table.ever_fast().end => next,
             Batch::Moved(..) | Batch::Refused => random.below(shared.table.slots().into()) as u32,
         };
     }

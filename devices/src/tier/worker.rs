@@ -122,8 +122,8 @@ impl Control {
         while self.wait_until_wanted() == Next::Work {
             let Some(plan) = shared.plan() else { continue };
             let mut round = Round::Stuck;
-            let (mut slot, mut left) = (0, plan.pages);
-            while left > 0 && slot < shared.table.slots() && self.begin() == Next::Work {
+            let (mut slot, mut left, end) = (0, plan.pages, shared.table.ever_fast().end);
+            while left > 0 && slot < end && self.begin() == Next::Work {
                 let batch = writeback.batch(slot, plan.age, left);
                 self.finish();
                 let Batch::Moved(pages, next) = batch else {
@@ -133,6 +133,7 @@ impl Control {
                 round = if pages > 0 { Round::Moved } else { round };
                 (slot, left) = (next, left - pages);
             }
+            writeback.rest();
             match round {
                 Round::Moved => {}
                 Round::Stuck => self.rest(),

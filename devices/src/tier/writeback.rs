@@ -23,7 +23,7 @@ const HIGH_PER_MILLE: u64 = 900;
 /// ... and when it ends.
 const LOW_PER_MILLE: u64 = 800;
 
-/// Pages written together: a few runs. Each process has a buffer for them.
+/// Pages written together: a few runs. Each process has a buffer for them, of 256 KiB.
 const BATCH: usize = 64;
 
 const AGES: usize = 1 << u8::BITS;
@@ -87,7 +87,7 @@ impl Shared {
     /// The age that at least `pages` pages of the fast level have reached.
     pub(super) fn age_of(&self, pages: u64) -> u8 {
         let (mut held, now) = ([0u64; AGES], self.now());
-        for slot in 0..self.table.slots() {
+        for slot in self.table.ever_fast() {
             if let Some((age, _)) = self.table.age(slot, now).filter(|(_, at)| self.fast.gains(*at))
             {
                 held[usize::from(age)] += 1;
@@ -108,7 +108,7 @@ impl Writeback {
     /// # Errors
     /// The system's error number.
     pub(super) fn new(shared: Arc<Shared>) -> Result<Writeback, i32> {
-        // The buffer takes memory only in the first round: most processes write nothing back.
+        // The buffer takes memory only during rounds: most processes write nothing back.
         let buffer = Mapping::new(BATCH * PAGE_SIZE)?;
         let (moves, ios) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         Ok(Writeback { shared, buffer, moves, ios })
@@ -123,6 +123,12 @@ impl Writeback {
         if refused || moved.failed { Batch::Refused } else { Batch::Moved(moved.pages, next) }
     }
 
+    /// Gives the memory of the buffer back, at the end of a round.
+    pub(super) fn rest(&mut self) {
+        // SAFETY: the pages are in the slow level, or still in the fast one.
+        unsafe { self.buffer.give_back(0, self.buffer.len()) };
+    }
+
     fn arena(&self) -> Arena {
         // SAFETY: the buffer has this many pages and lives as long as `self`; only a holder of
         // `&mut self` uses it.
@@ -134,7 +140,7 @@ impl Writeback {
     fn gather(&mut self, first: u32, age: u8, most: usize) -> u32 {
         self.moves.clear();
         let (shared, now) = (self.shared.clone(), self.shared.now());
-        let mut slots = first..shared.table.slots();
+        let mut slots = first..shared.table.ever_fast().end;
         while self.moves.len() < most {
             let Some(slot) = slots.next() else { break };
             let gains = |(_, block)| shared.fast.gains(block);
