@@ -110,6 +110,7 @@ pub(crate) fn run(process: &'static Process, share: &'static Arc<Share>) {
         if tick % REAP_TICKS == 0 {
             share.reap();
         }
+        manager.platform().fit_stage(manager.frames());
         let besides = process.reporter.unpaged.publish();
         let devices = manager.platform().devices();
         if let Some(half) = share.tiers_most(devices.resident_in_tiers().pages()) {

@@ -7,7 +7,9 @@
 //!     \- next            pages from here on were never used
 //! ```
 //! At most `warm_max` pages have memory and no contents, besides the caches: beyond that their
-//! memory is dropped, many pages with one system call.
+//! memory is dropped, many pages with one system call. The pool is sized for the highest budget,
+//! but these limits follow the frames that the process has now ([`Pool::fit`]): of a process with
+//! 4 MiB in a budget of 60 MiB, the pool once kept another 1.2 MiB.
 //!
 //! Conservation: every page is taken, or in exactly one of the four.
 //! Locking: a cache, then the rest. Nothing under a lock waits or touches paged memory, except that
@@ -18,7 +20,7 @@ use highwater_os::sys::{self, Advice};
 use highwater_platform::OutOfHostMemory;
 use highwater_units::{CpuId, PAGE_SIZE};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most pages in a CPU's cache.
@@ -26,8 +28,7 @@ const CACHE_MAX: usize = 64;
 
 /// One part in this many of the pages may have memory and no contents: in all caches together, ...
 const CACHED: usize = 64;
-/// ... and as warm pages. The pool is sized for the highest budget, by default twice the present
-/// one.
+/// ... and as warm pages.
 const WARM: usize = 128;
 
 /// Pages that get memory at a time: 128 KiB.
@@ -68,9 +69,9 @@ pub(crate) struct Pool {
     end: u32,
     caches: Vec<Cache>,
     /// The most pages in a cache.
-    cache_max: usize,
+    cache_max: AtomicUsize,
     rest: Mutex<Rest>,
-    warm_max: usize,
+    warm_max: AtomicUsize,
     /// Pages with memory: taken, in caches, or warm.
     backed: AtomicU32,
 }
@@ -95,11 +96,32 @@ impl Pool {
             base,
             end: Pool::size(pages, cpus) + 1,
             caches: (0..cpus).map(cache).collect(),
-            cache_max,
+            cache_max: AtomicUsize::new(cache_max),
             rest: Mutex::new(Rest { warm: Vec::new(), cold: Vec::new(), next: 1 }),
-            warm_max: (pages as usize / WARM).clamp(16, 1024),
+            warm_max: AtomicUsize::new(warm_max(pages)),
             backed: AtomicU32::new(0),
         }
+    }
+
+    /// From now on at most `pages` pages are taken: the pool keeps as little memory as one of this
+    /// size. More may be taken for a moment.
+    pub(crate) fn fit(&self, pages: u32, drops: &Drops) {
+        let cache_max = cache_max(pages, self.caches.len());
+        let is_smaller = cache_max < self.cache_max.swap(cache_max, Relaxed);
+        self.warm_max.store(warm_max(pages), Relaxed);
+        for cache in self.caches.iter().filter(|_| is_smaller) {
+            let mut cache = lock(&cache.0);
+            let excess = cache.len().saturating_sub(cache_max);
+            lock(&self.rest).warm.extend(cache.drain(..excess));
+        }
+        let mut rest = lock(&self.rest);
+        while rest.warm.len() > warm_max(pages) {
+            self.cool(&mut rest, drops);
+        }
+    }
+
+    fn cache_max(&self) -> usize {
+        self.cache_max.load(Relaxed)
     }
 
     /// Pages with memory.
@@ -114,7 +136,7 @@ impl Pool {
             return Ok(page);
         }
         let mut rest = lock(&self.rest);
-        let kept = rest.warm.len().saturating_sub(self.cache_max.div_ceil(2));
+        let kept = rest.warm.len().saturating_sub(self.cache_max().div_ceil(2));
         cache.extend(rest.warm.drain(kept..));
         match cache.pop() {
             Some(page) => Ok(page),
@@ -125,11 +147,12 @@ impl Pool {
     /// Gives a page back.
     pub(crate) fn give(&self, cpu: CpuId, page: u32, drops: &Drops) {
         let mut cache = self.cache(cpu);
-        if cache.len() >= self.cache_max {
+        let cache_max = self.cache_max();
+        if cache.len() >= cache_max {
             let mut rest = lock(&self.rest);
             // The oldest pages, which are the least likely to be in the CPU's cache.
-            rest.warm.extend(cache.drain(..self.cache_max.div_ceil(2)));
-            if rest.warm.len() > self.warm_max {
+            rest.warm.extend(cache.drain(..cache_max.div_ceil(2)));
+            if rest.warm.len() > self.warm_max.load(Relaxed) {
                 self.cool(&mut rest, drops);
             }
         }
@@ -151,7 +174,7 @@ impl Pool {
 
     /// Gives memory to pages that have none; returns one and puts the others into `cache`.
     fn back(&self, rest: &mut Rest, cache: &mut Vec<u32>) -> Result<u32, OutOfHostMemory> {
-        let pages = rest.take_run(CHUNK.min(self.cache_max as u32), self.end);
+        let pages = rest.take_run(CHUNK.min(self.cache_max() as u32), self.end);
         if let Err(error) = self.populate(pages.start, pages.len() as u32) {
             rest.cold.extend(pages);
             return Err(error);
@@ -187,6 +210,11 @@ impl Pool {
 /// Pages that a CPU's cache has at most.
 fn cache_max(pages: u32, cpus: usize) -> usize {
     (pages as usize / CACHED / cpus).clamp(4, CACHE_MAX)
+}
+
+/// Pages outside the caches that have memory and no contents, at most.
+fn warm_max(pages: u32) -> usize {
+    (pages as usize / WARM).clamp(16, 1024)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -228,6 +256,36 @@ mod tests {
                 pool.backed()
             );
         }
+        // SAFETY: mapped above, and not used any more.
+        unsafe { sys::unmap(base, len) };
+    }
+
+    /// A pool of a large budget, in a process that has little of it.
+    #[test]
+    fn a_pool_keeps_what_fits_the_pages_that_are_used() {
+        const PAGES: u32 = 32_768;
+        let len = (Pool::size(PAGES, 2) as usize + 1) * PAGE_SIZE;
+        let base = sys::map_anonymous(len).expect("memory");
+        let (pool, drops) = (Pool::new(base, PAGES, 2), Drops::new(Mapping::Move).unwrap());
+        let turn_over = |pages: u32| {
+            let cpus = [CpuId(0), CpuId(1)];
+            let take = |at: u32| pool.take(cpus[at as usize % 2]).expect("memory");
+            let taken: Vec<u32> = (0..pages).map(take).collect();
+            let backed = pool.backed();
+            (0..).zip(&taken).for_each(|(at, page)| pool.give(cpus[at % 2], *page, &drops));
+            (backed - pages, pool.backed())
+        };
+        let (_, kept) = turn_over(1024);
+        assert!(kept > 128, "{kept} pages: caches and warm pages of a large budget");
+        pool.fit(1024, &drops);
+        let kept = pool.backed();
+        assert!((16..=32).contains(&kept), "{kept} pages: two caches of 8, and at most 16 warm");
+        for pages in [1024, 100] {
+            let (more, kept) = turn_over(pages);
+            assert!(more <= 32 && kept <= 32, "{more} beside {pages} pages, {kept} after them");
+        }
+        pool.fit(PAGES, &drops);
+        assert!(turn_over(1024).1 > 128, "the limits rise again");
         // SAFETY: mapped above, and not used any more.
         unsafe { sys::unmap(base, len) };
     }

@@ -112,6 +112,11 @@ impl Stage {
         self.mapped.load(Relaxed) + u64::from(self.pool.backed())
     }
 
+    /// Only `frames` of the frames are used from now on.
+    pub(crate) fn fit(&self, frames: u64, drops: &Drops) {
+        self.pool.fit(frames.min(self.frames().into()) as u32, drops);
+    }
+
     /// Gives a frame a page, unless it has one.
     pub(crate) fn populate(&self, cpu: CpuId, pfn: Pfn) -> Result<(), OutOfHostMemory> {
         let page = &self.table[pfn.index()];

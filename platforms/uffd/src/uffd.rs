@@ -336,6 +336,12 @@ impl Uffd {
         self.stage.in_use()
     }
 
+    /// The manager has `frames` frames now, of those that there are: the stage keeps as little
+    /// memory for later as if there were no more.
+    pub fn fit_stage(&self, frames: u64) {
+        self.stage.fit(frames, &self.drops);
+    }
+
     /// Address and length of the stage.
     pub fn stage_range(&self) -> (u64, usize) {
         self.stage.range()
