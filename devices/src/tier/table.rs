@@ -128,7 +128,10 @@ impl Table {
         let word = match place {
             Place::Empty => 0,
             Place::Fast(block) => {
-                self.end.fetch_max(slot + 1, Relaxed);
+                // Seldom grows: all CPUs read it.
+                if slot >= self.end.load(Relaxed) {
+                    self.end.fetch_max(slot + 1, Relaxed);
+                }
                 FAST | u64::from(now.0) << STAMP_SHIFT | u64::from(block) << BLOCK_SHIFT
             }
             Place::Slow(block) => SLOW | u64::from(block) << BLOCK_SHIFT,

@@ -88,6 +88,11 @@ impl Unmapping {
         if self.pause.is_zero() { 0 } else { gone.cast_unsigned() }
     }
 
+    /// Bytes that were last unmapped, and that may come back.
+    pub(crate) fn unmapped(&self) -> u64 {
+        (self.before - self.after).cast_unsigned()
+    }
+
     /// Of the `resident` bytes, `unmapped` are gone.
     pub(crate) fn note(&mut self, resident: i64, unmapped: Bytes) {
         let after = resident - unmapped.0.cast_signed();
@@ -107,7 +112,9 @@ mod tests {
         let mut unmapping = Unmapping::default();
         assert!(!unmapping.is_due(TICK, 40 * MIB, 256), "memory is left");
         assert!(unmapping.is_due(TICK, 40 * MIB, 255));
+        assert_eq!(unmapping.unmapped(), 0);
         unmapping.note(40 * MIB, Bytes(37 << 20));
+        assert_eq!(unmapping.unmapped(), 37 << 20);
         assert_eq!([3, 40, 50].map(|now| unmapping.returning(now * MIB)), [37 << 20, 0, 0]);
         assert_eq!(unmapping.returning(MIB), 37 << 20, "other memory has gone, too");
         assert_eq!(ticks(&mut unmapping, 3 * MIB + MIB / 2), None, "little came back");

@@ -67,6 +67,7 @@ mod limits;
 mod lines;
 mod loading;
 mod lock;
+mod looks;
 mod malloc;
 mod mapped;
 mod mapping;

@@ -89,6 +89,23 @@ pub(crate) struct Seen {
     pub(crate) elsewhere_shared: Bytes,
     /// The part of resident memory in the ranges that counts for other processes (Rss without Pss).
     pub(crate) shared: u64,
+    /// Mappings of files that are not writable.
+    pub(crate) code: Part,
+}
+
+/// How much of some resident memory counts for this process, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) resident: u64,
+    pub(crate) counted: u64,
+}
+
+impl Part {
+    /// How much of `bytes` of such memory counts; all of it if there was none.
+    pub(crate) fn of(self, bytes: u64) -> u64 {
+        let scaled = u128::from(bytes) * u128::from(self.counted);
+        scaled.checked_div(self.resident.into()).map_or(bytes, |part| part as u64)
+    }
 }
 
 /// Where paged memory is: first address, and address after the last. A mapping lies there if it
@@ -137,6 +154,7 @@ struct Parser<'a> {
     /// Paged: resident bytes, and those of them that count for this process.
     resident: u64,
     resident_counted: u64,
+    code: Part,
     /// The mapping whose lines these are; `None`: it is not known.
     mapping: Option<Mapping>,
     /// End of the last mapping, if it was a guard.
@@ -149,6 +167,7 @@ struct Parser<'a> {
 struct Mapping {
     start: u64,
     kind: Kind,
+    is_writable: bool,
     rss: u64,
     pss: u64,
     /// These are not contained in Rss and Pss.
@@ -164,6 +183,7 @@ impl Parser<'_> {
             found_shared: 0,
             resident: 0,
             resident_counted: 0,
+            code: Part::default(),
             mapping: None,
             guard_end: None,
             file_end: None,
@@ -176,6 +196,7 @@ impl Parser<'_> {
             elsewhere_again: self.found_again,
             elsewhere_shared: Bytes(self.found_shared),
             shared: self.resident.saturating_sub(self.resident_counted),
+            code: self.code,
         }
     }
 
@@ -204,7 +225,8 @@ impl Parser<'_> {
     /// The last line of a mapping. Paged memory of the range is registered with userfaultfd.
     /// Mappings that the program has made over parts of the range are not, and count here.
     fn flags(&mut self, line: &[u8]) {
-        let Some(Mapping { start, kind, rss, pss, huge }) = self.mapping.take() else { return };
+        let Some(mapping) = self.mapping.take() else { return };
+        let Mapping { start, kind, is_writable, rss, pss, huge } = mapping;
         let lies_in = |(from, to): (u64, u64)| (from..to).contains(&start);
         let mut flags = line.split(|byte| *byte == b' ');
         let is_registered = flags.any(|flag| matches!(flag, b"um" | b"uw" | b"ui"));
@@ -216,6 +238,10 @@ impl Parser<'_> {
             self.found.bytes[Kind::Huge as usize] += huge;
             self.found_again += rss.saturating_sub(pss);
             self.found_shared += if kind == Kind::Shared { rss } else { 0 };
+            if kind == Kind::Files && !is_writable {
+                self.code.resident += rss;
+                self.code.counted += pss;
+            }
         }
     }
 
@@ -236,7 +262,8 @@ impl Parser<'_> {
             Place::Nowhere => Kind::Other,
             Place::Known(kind) => kind,
         };
-        self.mapping = Some(Mapping { start, kind, rss: 0, pss: 0, huge: 0 });
+        let is_writable = access.get(1) == Some(&b'w');
+        self.mapping = Some(Mapping { start, kind, is_writable, rss: 0, pss: 0, huge: 0 });
         let is_nowhere = path.is_empty();
         let guards = is_nowhere && access.starts_with(b"---") && end - start <= GUARD_BYTES_MAX;
         self.guard_end = guards.then_some(end);
@@ -329,6 +356,7 @@ mod tests {
             assert_eq!(seen.elsewhere.total(), KIB.iter().sum::<u64>() * 1024);
             assert_eq!((seen.elsewhere_again, seen.shared), ((8 + 9 + 64) << 10, 0));
             assert_eq!(seen.elsewhere_shared, Bytes(128 << 10));
+            assert_eq!(seen.code, Part { resident: 12 << 10, counted: 4 << 10 });
         }
     }
 
@@ -341,6 +369,14 @@ mod tests {
         assert_eq!(kib(found), [8, 1024, 1, 4, 64, 0, 32, 512]);
         assert_eq!(kib(found.less_own(500 << 10))[Kind::Other as usize], 12);
         assert_eq!(found.less_own(1 << 30).total(), found.total() - (512 << 10));
+    }
+
+    #[test]
+    fn a_page_of_code_counts_as_code_did() {
+        let part = |resident, counted| Part { resident, counted };
+        let found = [part(12, 4), part(12, 12), part(12, 0), part(0, 0)].map(|part| part.of(30));
+        assert_eq!(found, [10, 30, 0, 30]);
+        assert_eq!(part(1 << 40, 1 << 39).of(1 << 41), 1 << 40);
     }
 
     #[test]

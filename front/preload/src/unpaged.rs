@@ -20,6 +20,7 @@
 
 use crate::code::{self, Unmapping};
 use crate::common::{Common, SinceMeasured, minor_faults};
+use crate::looks::{CodeSeen, FIRST, FIRST_OF_CHILD, Looks, Signs};
 use crate::memory;
 use crate::smaps::{self, Elsewhere, Paged, Seen};
 use highwater_mm::Manager;
@@ -31,23 +32,6 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Pause after a look, as a multiple of its CPU time.
-const REST: u32 = 128;
-/// A change of the resident set by this much calls for a look.
-const MOVED: i64 = 1 << 20;
-
-/// With at least this much shared memory, ...
-const SHARED_MIN: Bytes = Bytes(1 << 20);
-/// ... this many ticks pass between two looks at most: when other processes map it, too, or no
-/// longer do, the share of this process changes without a sign.
-const SHARED_TICKS: u64 = 10;
-
-/// The tick of the first look, ...
-const FIRST: u64 = 1;
-/// ... and the tick of a child's first look: most of its memory is its parent's, and a child that
-/// ends soon needs no look.
-const FIRST_OF_CHILD: u64 = 2;
 
 /// At most this many pages part between two ticks of the balancer: 1.6 GB/s.
 const UNSEEN_MAX: u64 = 16384;
@@ -63,60 +47,6 @@ const RESERVE_SHARE: u64 = 32;
 /// How long a forked child's memory may be counted nowhere: after this time the child has an entry
 /// of the budget, or `highwater run` counts it, or it has ended.
 const JOINS: Duration = Duration::from_millis(500);
-
-/// The signs that a look is due.
-#[derive(Clone, Copy, Debug)]
-struct Signs {
-    /// Bytes of the resident set that nothing else accounts for.
-    unexplained: i64,
-    /// Whether pages may be shared with a parent or a child: writes make them part.
-    shares: bool,
-}
-
-/// Decides when to look.
-#[derive(Debug)]
-struct Looks {
-    ticks: u64,
-    /// A look is due at this tick, whatever has changed.
-    next: u64,
-    /// CPU time of the last look, times [`REST`], that has not passed yet.
-    owed: Duration,
-    /// [`Signs::unexplained`] at the last look; `None`: there was none.
-    unexplained: Option<i64>,
-}
-
-impl Looks {
-    /// The first look is due at tick `first`.
-    fn from(first: u64) -> Looks {
-        Looks { ticks: 0, next: first, owed: Duration::ZERO, unexplained: None }
-    }
-
-    /// Whether a look is due, `passed` after the last call.
-    fn are_due(&mut self, passed: Duration, signs: Signs) -> bool {
-        self.ticks += 1;
-        self.owed = self.owed.saturating_sub(passed);
-        let Some(before) = self.unexplained else { return self.ticks >= self.next };
-        let moved = (signs.unexplained - before).abs() >= MOVED;
-        self.owed.is_zero() && (self.ticks >= self.next || moved || signs.shares)
-    }
-
-    /// A look has found `shared` memory of several processes.
-    fn note(&mut self, took: Duration, signs: Signs, shared: Bytes) {
-        self.owed = took * REST;
-        self.unexplained = Some(signs.unexplained);
-        let rest = self.ticks.max(1);
-        let rest = if shared < SHARED_MIN { rest } else { rest.min(SHARED_TICKS) };
-        self.next = self.ticks + rest;
-    }
-
-    /// Bytes that have become resident since the last look, if they are many: the next look may be
-    /// some time off. Before the first look nothing is known: pages that a fork has shared are
-    /// resident in the child before they have frames.
-    fn grown(&self, unexplained: i64) -> u64 {
-        let grown = self.unexplained.map_or(0, |before| unexplained - before);
-        if grown >= MOVED { grown.cast_unsigned() } else { 0 }
-    }
-}
 
 /// The peak of the process's memory as the limit counts it. The kernel's peak counts each mapping
 /// of a page in full.
@@ -209,9 +139,9 @@ impl Unpaged {
         self.take_lent();
         if lock(&self.looks).are_due(passed, signs) {
             let start = clock_gettime(ClockId::ThreadCPUTime);
-            let shared = self.look();
+            let (shared, code) = self.measure();
             let took = clock_gettime(ClockId::ThreadCPUTime) - start;
-            lock(&self.looks).note(took.try_into().unwrap_or_default(), signs, shared);
+            lock(&self.looks).note(took.try_into().unwrap_or_default(), signs, shared, code);
         }
         self.unmap_code(passed, signs.unexplained);
     }
@@ -229,12 +159,16 @@ impl Unpaged {
         }
     }
 
-    /// Measures the memory that is counted nowhere else; returns the part of it in mappings that
-    /// other processes may share.
-    pub(crate) fn look(&self) -> Bytes {
-        let parted = self.parted();
-        let Ok(seen) = smaps::read(&self.paged) else { return Bytes(0) };
-        let Seen { elsewhere, elsewhere_again, elsewhere_shared, shared } = seen;
+    /// Measures the memory that is counted nowhere else.
+    pub(crate) fn look(&self) {
+        self.measure();
+    }
+
+    /// Measures it; returns the part of it in mappings that other processes may share, and code.
+    fn measure(&self) -> (Bytes, CodeSeen) {
+        let (parted, files) = (self.parted(), resident_files());
+        let Ok(seen) = smaps::read(&self.paged) else { return Default::default() };
+        let Seen { elsewhere, elsewhere_again, elsewhere_shared, shared, code } = seen;
         lock(&self.peak).look(high_water(), resident(), Bytes(elsewhere_again + shared));
         // After reading smaps, which takes long with many mappings: devices may have grown.
         let managers = self.managers();
@@ -246,7 +180,7 @@ impl Unpaged {
         if found.total() > most.total() {
             *most = found;
         }
-        elsewhere_shared
+        (elsewhere_shared, CodeSeen { files, part: code })
     }
 
     /// `pages` of this process were found to count for others.
@@ -354,12 +288,7 @@ impl Unpaged {
         let platform = self.manager.platform();
         let excess = platform.pages_in_use().saturating_sub(self.manager.frames());
         let devices = platform.devices().resident();
-        let (grown, at_look) = {
-            let looks = lock(&self.looks);
-            (looks.grown(self.unexplained()), looks.unexplained)
-        };
-        let returning = at_look.map_or(0, |resident| lock(&self.code).returning(resident));
-        let known = grown.max(returning) + self.managers();
+        let known = self.since_look() + self.managers();
         let unpaged = Bytes(known.saturating_add_signed(self.elsewhere.load(Relaxed)));
         // A child that is counted nowhere keeps a copy of the manager's memory as of the fork.
         let of_child = if self.has_forked() { Bytes(memory::resident() as u64) } else { Bytes(0) };
@@ -375,6 +304,18 @@ impl Unpaged {
             common: common.others(),
             parted,
         }
+    }
+
+    /// Bytes that the last look does not include.
+    fn since_look(&self) -> u64 {
+        let (unexplained, at_look) = (self.unexplained(), lock(&self.looks).unexplained);
+        let (returning, unmapped) = {
+            let code = lock(&self.code);
+            (at_look.map_or(0, |resident| code.returning(resident)), code.unmapped())
+        };
+        let looks = lock(&self.looks);
+        let grown = looks.grown(unexplained, unmapped, resident_files);
+        grown.max(looks.code.part.of(returning))
     }
 
     /// Pages that have parted and that no measurement has counted for a child without a manager.
@@ -411,10 +352,19 @@ fn is_tight(can_part: u64, left: impl FnOnce() -> u64) -> bool {
 
 /// VmHWM: the peak of the resident set; 0 if /proc does not tell.
 pub(crate) fn high_water() -> Bytes {
+    Bytes(of_status("VmHWM:"))
+}
+
+/// RssFile: resident pages of files, in bytes; 0 if /proc does not tell.
+fn resident_files() -> u64 {
+    of_status("RssFile:")
+}
+
+fn of_status(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
-    Bytes(kib.unwrap_or(0) << 10)
+    kib.unwrap_or(0) << 10
 }
 
 /// The resident set; 0 if /proc does not tell.
@@ -431,32 +381,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const PERIOD: Duration = Duration::from_millis(100);
-
-    /// The ticks, among the first `count`, at which a process measures, if each measurement takes
-    /// `took`.
-    fn ticks(count: u64, took: Duration, signs: impl Fn(u64) -> Signs) -> Vec<u64> {
-        ticks_with(Bytes(0), count, took, signs)
-    }
-
-    /// The ticks, with shared memory.
-    fn ticks_with(
-        shared: Bytes,
-        count: u64,
-        took: Duration,
-        signs: impl Fn(u64) -> Signs,
-    ) -> Vec<u64> {
-        let mut looks = Looks::from(FIRST);
-        let looks_at = |tick: &u64| {
-            let due = looks.are_due(PERIOD, signs(*tick));
-            if due {
-                looks.note(took, signs(*tick), shared);
-            }
-            due
-        };
-        (1..=count).filter(looks_at).collect()
-    }
 
     #[test]
     fn memory_is_tight_once_pages_that_part_unseen_may_exceed_it() {
@@ -479,50 +403,5 @@ mod tests {
         assert_eq!(counted(&peak, 220), 180);
         peak.look(Bytes(220), Bytes(40), Bytes(0));
         assert_eq!(counted(&peak, 220), 180);
-    }
-
-    #[test]
-    fn a_process_that_does_not_change_is_seldom_looked_at() {
-        let quiet = |_| Signs { unexplained: 5 << 20, shares: false };
-        assert_eq!(ticks(100, Duration::from_micros(100), quiet), [1, 2, 4, 8, 16, 32, 64]);
-    }
-
-    #[test]
-    fn a_process_with_shared_memory_is_looked_at_every_second() {
-        let quiet = |_| Signs { unexplained: 5 << 20, shares: false };
-        let found = ticks_with(SHARED_MIN, 50, Duration::from_micros(100), quiet);
-        assert_eq!(found, [1, 2, 4, 8, 16, 26, 36, 46]);
-    }
-
-    #[test]
-    fn a_change_calls_for_a_look() {
-        let grows_at_20 =
-            |tick: u64| Signs { unexplained: MOVED * (tick / 20).cast_signed(), shares: false };
-        let found = ticks(39, Duration::from_micros(100), grows_at_20);
-        assert_eq!(found, [1, 2, 4, 8, 16, 20]);
-    }
-
-    #[test]
-    fn growth_counts_before_the_next_look() {
-        let mut looks = Looks::from(FIRST);
-        assert_eq!(looks.grown(9 * MOVED), 0, "there was no look");
-        looks.note(Duration::ZERO, Signs { unexplained: -MOVED, shares: false }, Bytes(0));
-        let grown = [-2 * MOVED, -MOVED, -1, 0, 4 * MOVED].map(|now| looks.grown(now));
-        assert_eq!(grown, [0, 0, 0, 1 << 20, 5 << 20]);
-    }
-
-    #[test]
-    fn a_child_that_ends_soon_looks_at_nothing() {
-        let (mut looks, shares) = (Looks::from(FIRST_OF_CHILD), true);
-        let mut is_due = || looks.are_due(PERIOD, Signs { unexplained: 100 * MOVED, shares });
-        assert_eq!([is_due(), is_due()], [false, true]);
-    }
-
-    #[test]
-    fn looks_that_take_long_are_rare() {
-        let shares = |_| Signs { unexplained: 0, shares: true };
-        assert_eq!(ticks(5, Duration::from_micros(700), shares), [1, 2, 3, 4, 5]);
-        // A pause of 512 ms follows each.
-        assert_eq!(ticks(14, Duration::from_millis(4), shares), [1, 7, 13]);
     }
 }
