@@ -170,8 +170,9 @@ fn kind(head: &[u8]) -> Kind {
     }
 }
 
-/// Checks that a program does not handle the signals that deliver its faults and system calls.
-pub(crate) fn check_signals(
+/// Checks that a program in Go can be served: its runtime handles the signals that could deliver
+/// faults and system calls, reserves much memory, and may have to be loaded by the library.
+pub(crate) fn check_go(
     path: &Path,
     runtime: Runtime,
     faults: FaultThreads,
@@ -180,29 +181,22 @@ pub(crate) fn check_signals(
     if runtime == Runtime::C {
         return Ok(());
     }
-    let name = path.display();
+    let refuse = |is: &str, remedy: &str| {
+        Err(Refusal::new(format!("'{}' is a Go program{is}", path.display()), remedy))
+    };
     if getrlimit(Resource::Data).current.is_some() {
-        let what = format!("'{name}' is a Go program, and ulimit -d would count what Go reserves");
-        return Err(Refusal::new(what, "run 'ulimit -d unlimited' before"));
+        let is = ", and ulimit -d would count what Go reserves";
+        return refuse(is, "run 'ulimit -d unlimited' before");
     }
-    if !come_as_signals(faults, system_calls) {
-        return Ok(());
+    if come_as_signals(faults, system_calls) {
+        let is = ", which takes the signals that page faults come by";
+        return refuse(is, "use --faults handlers --system-calls faults");
     }
-    let what =
-        format!("'{name}' is a Go program, which takes the signals that page faults come by");
-    let remedy = "use --faults handlers --system-calls faults";
-    Err(Refusal::new(what, remedy))
-}
-
-/// Checks that the library may load a static program.
-pub(crate) fn check_loading(path: &Path, runtime: Runtime) -> Result<(), Refusal> {
-    if runtime != Runtime::StaticGo || may_load() {
-        return Ok(());
+    if runtime == Runtime::StaticGo && !may_load() {
+        let is = " and statically linked";
+        return refuse(is, "run it as root, or with CAP_CHECKPOINT_RESTORE");
     }
-    Err(Refusal::new(
-        format!("'{}' is a statically linked Go program", path.display()),
-        "run it as root, or with CAP_CHECKPOINT_RESTORE",
-    ))
+    Ok(())
 }
 
 /// Whether the library may load static programs: it changes what /proc/self/exe names.

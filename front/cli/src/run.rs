@@ -302,8 +302,7 @@ impl Run {
         let permitted = machine::permitted();
         let (faults, system_calls) =
             faults::decide(self.faults, self.system_calls, permitted, runtime)?;
-        program::check_signals(&program, runtime, faults, system_calls)?;
-        program::check_loading(&program, runtime)?;
+        program::check_go(&program, runtime, faults, system_calls)?;
         let go = program::served_go(permitted);
         let requirements = machine::requirements(self.mapping, system_calls);
         requirements.iter().find_map(machine::Item::refusal).map_or(Ok(()), Err)?;
