@@ -311,8 +311,13 @@ static void coroutine(void)
 
 static atomic_int is_ready, stop;
 
+/* The timer's signals are for the other thread: the kernel chooses this one while they are blocked
+   there, and their handler would jump to the other thread's stack. */
 static void *be_stopped(void *unused)
 {
+    sigset_t timer;
+    MUST(sigemptyset(&timer) == 0 && sigaddset(&timer, SIGALRM) == 0);
+    MUST(pthread_sigmask(SIG_BLOCK, &timer, NULL) == 0);
     find_stack(&threads.low, &threads.end);
     is_ready = 1;
     while (!stop)
