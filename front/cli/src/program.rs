@@ -8,10 +8,9 @@ use crate::Refusal;
 use crate::elf::{self, Runtime, Verdict};
 use crate::faults::Permitted;
 use crate::preload::ServedGo;
-use highwater_session::{FaultThreads, SystemCalls, come_as_signals};
+use highwater_session::{FaultThreads, SystemCalls, come_as_signals, may_name_executable};
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, getrlimit};
-use rustix::thread::{CapabilitySet, capabilities};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::Read;
@@ -199,12 +198,10 @@ pub(crate) fn check_go(
     Ok(())
 }
 
-/// Whether the library may load static programs: it changes what /proc/self/exe names.
+/// Whether the library may load static programs. With capabilities of its own file, this process
+/// would be no loader (see [`check_privileges`]).
 fn may_load() -> bool {
-    let needed = CapabilitySet::CHECKPOINT_RESTORE | CapabilitySet::SYS_ADMIN;
-    let may = capabilities(None).is_ok_and(|sets| sets.effective.intersects(needed));
-    // With capabilities of its own file, this process would be no loader: see `check_privileges`.
-    elf::CAN_LOAD && may && !highwater_devices::is_privileged()
+    elf::CAN_LOAD && may_name_executable() && !highwater_devices::is_privileged()
 }
 
 /// Which programs in Go the library can serve.

@@ -3,12 +3,11 @@
 //!
 //! Runs in children of vfork and in signal handlers (exec.rs): neither allocates nor locks.
 
-use crate::environment::{self, PREFIX, PRELOAD, Variables};
+use crate::environment::{self, PREFIX, PRELOAD, Variables, value_of};
 use crate::target::{self, Reason, Target};
-use highwater_session::STATIC_PROGRAM;
+use highwater_session::{STATIC_PROGRAM, may_name_executable};
 use libc::c_char;
 use rustix::fs::{Access, access};
-use rustix::thread::{CapabilitySet, capabilities};
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -82,14 +81,12 @@ pub(crate) unsafe fn completed<R>(
     }
 }
 
-/// Whether `highwater` can be executed here, and load a static program: it changes what
-/// /proc/self/exe names. A program may have changed its root directory, or dropped privileges.
+/// Whether `highwater` can be executed here, and load a static program. This program may have
+/// changed its root directory, or dropped privileges.
 #[inline(never)]
 fn may_load() -> bool {
-    let needed = CapabilitySet::CHECKPOINT_RESTORE | CapabilitySet::SYS_ADMIN;
     let is_there = |path: &CStr| access(path, Access::EXEC_OK).is_ok();
-    environment::loader().is_some_and(is_there)
-        && capabilities(None).is_ok_and(|sets| sets.effective.intersects(needed))
+    environment::loader().is_some_and(is_there) && may_name_executable()
 }
 
 /// How a program has to be started. Not inlined, as the other functions here that need much stack:
@@ -158,7 +155,7 @@ unsafe fn with_program<R>(
     unsafe {
         let named = variable(program, &mut buffer);
         let mut all = strings(environment);
-        let has_debug = all.any(|entry| entry.to_bytes().starts_with(b"GODEBUG="));
+        let has_debug = all.any(|entry| value_of(entry, b"GODEBUG").is_some());
         // As `highwater run` sets it: the program has cleared its environment.
         let debug = (!has_debug).then_some(c"GODEBUG=madvdontneed=0");
         let more = if named.is_some() { [named, debug] } else { [None; 2] };

@@ -302,7 +302,7 @@ unsafe extern "C" {
 }
 
 /// The environment of this process.
-fn own() -> Strings {
+pub(crate) fn own() -> Strings {
     // SAFETY: the program's variable, which no other thread changes meanwhile.
     unsafe { (&raw const environ).read() }
 }

@@ -7,15 +7,10 @@
 //! their old contents. After MADV_DONTNEED the runtime relies on zeros (from Go 1.26 on), after
 //! MADV_FREE it does not. `GODEBUG=madvdontneed=0`, which `highwater run` sets, chooses MADV_FREE.
 
+use crate::bpf::{AUDIT_ARCH, EQUALS, LOAD, RETURN, branch, op};
 use crate::native::call_by_library;
 use std::mem::offset_of;
 use std::slice;
-
-/// This machine, as the kernel's audit names it.
-#[cfg(target_arch = "x86_64")]
-const AUDIT_ARCH: u32 = 0xc000_003e;
-#[cfg(target_arch = "aarch64")]
-const AUDIT_ARCH: u32 = 0xc000_00b7;
 
 /// Headers of a note: lengths of name and contents, and the kind.
 const HEADER: usize = 12;
@@ -32,21 +27,15 @@ pub(crate) fn is_running() -> bool {
 /// runtime calls it past the library. Without CAP_SYS_ADMIN there is no filter; most such users may
 /// not lock that much.
 pub(crate) fn refuse_mlockall() {
-    let op = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let [number, machine] =
         [offset_of!(libc::seccomp_data, nr), offset_of!(libc::seccomp_data, arch)];
-    let unless = |value: u32, over: u8| libc::sock_filter {
-        jf: over,
-        ..op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value)
-    };
     let mut code = [
-        op(load, machine as u32),
-        unless(AUDIT_ARCH, 3),
-        op(load, number as u32),
-        unless(libc::SYS_mlockall as u32, 1),
-        op(libc::BPF_RET, libc::SECCOMP_RET_ERRNO | libc::ENOMEM as u32),
-        op(libc::BPF_RET, libc::SECCOMP_RET_ALLOW),
+        op(LOAD, machine as u32),
+        branch(EQUALS, AUDIT_ARCH, 0, 3),
+        op(LOAD, number as u32),
+        branch(EQUALS, libc::SYS_mlockall as u32, 0, 1),
+        op(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOMEM as u32),
+        op(RETURN, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
     let (set, flags) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW);

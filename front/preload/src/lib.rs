@@ -33,6 +33,7 @@ mod balance;
 mod begin;
 mod behind;
 mod blocks;
+mod bpf;
 mod bring;
 mod brk;
 mod by_number;

@@ -74,13 +74,15 @@ pub(crate) fn of(path: &CStr) -> Target {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return Target::AsItIs };
     let found = of_file(file.as_fd()).unwrap_or(Target::AsItIs);
-    // Such a path may name another file, or none, after exec.
-    let is_of_process =
-        [&b"/proc/"[..], b"/dev/fd/"].iter().any(|dir| path.to_bytes().starts_with(dir));
-    let may_run = !is_of_process && access(path, Access::EXEC_OK).is_ok();
     // Not by the C library's close, which another library may have replaced.
     descriptors::close_raw(file.into_raw_fd());
-    if found != Target::StaticGo || may_run { found } else { Target::AsItIs }
+    if found == Target::StaticGo && !can_be_loaded(path) { Target::AsItIs } else { found }
+}
+
+/// Whether the kernel would execute a file, and its path names the file after exec, too.
+fn can_be_loaded(path: &CStr) -> bool {
+    let is_in = |dir: &[u8]| path.to_bytes().starts_with(dir);
+    !is_in(b"/proc/") && !is_in(b"/dev/fd/") && access(path, Access::EXEC_OK).is_ok()
 }
 
 /// Whether a path is that of musl's dynamic linker.

@@ -1,14 +1,16 @@
-//! The memory of this machine that this process may use.
+//! What this machine allows this process: memory, and a privilege.
 //!
 //! ```text
 //! HostMemory { total, available, limit }      limit: the lowest of our memory cgroup and of those
 //!                                             above it
 //! oom_kills                                   processes of our cgroup that the kernel has ended
+//! may_name_executable                         whether it may load static programs
 //! ```
 
 use highwater_units::Bytes;
 use procfs::process::{MountInfo, Process};
 use procfs::{Current, Meminfo, ProcResult, ProcessCGroup};
+use rustix::thread::{CapabilitySet, capabilities};
 use std::path::{Path, PathBuf};
 
 /// The control-group interface that a limit comes from.
@@ -161,6 +163,12 @@ fn lowest_limit(mount: &Path, dir: &Path, file: &str) -> Option<Bytes> {
     let groups = dir.ancestors().take_while(|dir| dir.starts_with(mount));
     let limit = |dir: &Path| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok();
     groups.filter_map(limit).min().map(Bytes)
+}
+
+/// Whether this process may change what its /proc/self/exe names, as loading a static program does.
+pub fn may_name_executable() -> bool {
+    let needed = CapabilitySet::CHECKPOINT_RESTORE | CapabilitySet::SYS_ADMIN;
+    capabilities(None).is_ok_and(|sets| sets.effective.intersects(needed))
 }
 
 #[cfg(test)]

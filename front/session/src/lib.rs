@@ -41,7 +41,10 @@ pub use choices::{
     FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls, come_as_signals,
 };
 pub use code::Code;
-pub use host::{CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory, oom_kills};
+pub use host::{
+    CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory, may_name_executable,
+    oom_kills,
+};
 pub use malloc_stats::{MALLOC_SIZES_MAX, MallocReport, MallocStats, malloc_cache_name};
 pub use parts::Parts;
 pub use requests::{Denied, Held, Posted, REQUEST_MAX, Request, leader_of};

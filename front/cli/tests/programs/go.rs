@@ -162,7 +162,7 @@ fn functions(count: usize) -> String {
         .collect()
 }
 
-/// What the go command prints, if it is installed.
+/// Runs the go command; returns its output. `None`: it is not installed.
 fn go(arguments: &[&str]) -> Option<String> {
     let run = || Command::new("go").args(arguments).env_remove("GOROOT").output().unwrap();
     is_installed("go").then(|| printed(&run()))

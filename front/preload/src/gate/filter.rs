@@ -15,6 +15,7 @@ use super::calls::TABLE;
 use super::page::{self, PAGE};
 use super::range::RANGE;
 use super::table::{Argument, Call, Way};
+use crate::bpf::{AUDIT_ARCH, EQUALS, LOAD, RETURN, branch, op};
 use highwater_os::sys::MADV_DONTNEED_LOCKED;
 use highwater_units::PAGE_SIZE;
 use libc::{c_long, c_ulong, sock_filter, sock_fprog};
@@ -34,18 +35,13 @@ const DROPPING: Pointers = 0b1000_0000;
 const DROPS: [u32; 3] =
     [libc::MADV_DONTNEED as u32, libc::MADV_FREE as u32, MADV_DONTNEED_LOCKED as u32];
 
-const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-const EQUALS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 
 /// Length of [`Program::trap`].
 const TRAP_LEN: u8 = 7;
-
-const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
 /// The pointers that the filter has to look at.
 fn pointers(call: &Call) -> Pointers {
@@ -121,14 +117,6 @@ fn steps() -> Vec<(u32, Pointers)> {
         later.0 == earlier.0 || later.1 == earlier.1
     });
     steps
-}
-
-fn op(code: u16, value: u32) -> sock_filter {
-    sock_filter { code, jt: 0, jf: 0, k: value }
-}
-
-fn branch(code: u16, value: u32, jt: u8, jf: u8) -> sock_filter {
-    sock_filter { code, jt, jf, k: value }
 }
 
 /// A program under construction. Jumps to leaves are resolved at the end.
@@ -213,7 +201,7 @@ fn program(traps_madvise: bool) -> Vec<sock_filter> {
     let mut program = Program::default();
     program.code.push(op(LOAD, offset_of!(libc::seccomp_data, arch) as u32));
     // Programs of 32 bits have no pointers into the range.
-    program.code.push(branch(EQUALS, AUDIT_ARCH_X86_64, 1, 0));
+    program.code.push(branch(EQUALS, AUDIT_ARCH, 1, 0));
     program.code.push(op(RETURN, libc::SECCOMP_RET_ALLOW));
     program.code.push(op(LOAD, offset_of!(libc::seccomp_data, nr) as u32));
     for number in ABSENT {

@@ -24,14 +24,13 @@ mod requests;
 mod sites;
 
 use crate::end::{end, say};
-use crate::environment::value_of;
-use crate::start;
+use crate::{exec, start};
 use first_stack::FirstStack;
 use highwater_session::STATIC_PROGRAM;
-use std::ffi::{CStr, OsStr, c_char};
+use std::ffi::{CStr, CString, OsStr, c_char};
 use std::fs::File;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::{io, ptr};
 
 /// Runs the program at `path` in place of the one that the kernel has started; without this
 /// library if it cannot be loaded.
@@ -51,7 +50,7 @@ pub(crate) unsafe fn run(path: &'static CStr, arguments: *mut *mut c_char) -> ! 
             let name = path.to_string_lossy();
             say(&format!("'{name}' is not paged: {error}"));
             // SAFETY: as the caller says.
-            let error = unsafe { exec(path, arguments) };
+            let error = unsafe { run_unserved(path, arguments) };
             end(&format!("'{name}' cannot be started: {error}"))
         }
     }
@@ -61,24 +60,14 @@ pub(crate) unsafe fn run(path: &'static CStr, arguments: *mut *mut c_char) -> ! 
 ///
 /// # Safety
 /// As for [`run`].
-unsafe fn exec(path: &CStr, arguments: *mut *mut c_char) -> io::Error {
-    // SAFETY: as the caller says: the environment follows the arguments.
-    let mut variables = unsafe {
-        let count = arguments.cast::<usize>().sub(1).read();
-        arguments.add(count + 1)
-    };
-    let mut kept = Vec::new();
-    // SAFETY: as above; strings, ended by a null pointer.
-    while let Some(variable) = unsafe { variables.read().as_ref() } {
-        // SAFETY: as above.
-        if value_of(unsafe { CStr::from_ptr(variable) }, STATIC_PROGRAM.as_bytes()).is_none() {
-            kept.push(ptr::from_ref(variable));
-        }
-        variables = variables.wrapping_add(1);
+unsafe fn run_unserved(path: &CStr, arguments: *mut *mut c_char) -> io::Error {
+    let variable = CString::new(STATIC_PROGRAM).unwrap_or_default();
+    // SAFETY: no other thread runs; arguments and environment of a program, past this library's
+    // function.
+    unsafe {
+        libc::unsetenv(variable.as_ptr());
+        libc::syscall(libc::SYS_execve, path.as_ptr(), arguments, exec::own());
     }
-    kept.push(ptr::null());
-    // SAFETY: arguments and environment of a program, past this library's function.
-    unsafe { libc::syscall(libc::SYS_execve, path.as_ptr(), arguments, kept.as_ptr()) };
     io::Error::last_os_error()
 }
 
