@@ -1,4 +1,4 @@
-//! What this machine allows this process: memory, and a privilege.
+//! Memory that this process may use on this machine, and whether it may load static programs.
 //!
 //! ```text
 //! HostMemory { total, available, limit }      limit: the lowest of our memory cgroup and of those
