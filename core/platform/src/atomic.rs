@@ -16,6 +16,15 @@ use std::sync::atomic::{self, Ordering};
 pub trait Int: Copy + Eq + Ord + Debug + Default + Send + Sync + 'static {
     /// The standard library's atomic of this size.
     type Std: Atomic<Self>;
+
+    /// Its size, at most 64.
+    const BITS: u32;
+
+    /// The integer, in the low bits of a word.
+    fn to_word(self) -> u64;
+
+    /// The integer in the low bits of a word.
+    fn from_word(word: u64) -> Self;
 }
 
 /// An atomic word.
@@ -101,11 +110,28 @@ pub trait Atomics {
     }
 }
 
+/// The standard library's atomics, for code that has no platform.
+pub struct StdWords;
+
+impl Atomics for StdWords {
+    type Atomic<T: Int> = T::Std;
+}
+
 /// Implements [`Atomic`] for the standard library's atomics.
 macro_rules! std_atomics {
     ($($int:ty => $atomic:ty),*) => {$(
         impl Int for $int {
             type Std = $atomic;
+
+            const BITS: u32 = <$int>::BITS;
+
+            fn to_word(self) -> u64 {
+                self as u64
+            }
+
+            fn from_word(word: u64) -> $int {
+                word as $int
+            }
         }
 
         impl Atomic<$int> for $atomic {
@@ -166,5 +192,6 @@ macro_rules! std_atomics {
 std_atomics! {
     u8 => atomic::AtomicU8,
     u32 => atomic::AtomicU32,
-    u64 => atomic::AtomicU64
+    u64 => atomic::AtomicU64,
+    i64 => atomic::AtomicI64
 }

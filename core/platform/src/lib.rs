@@ -44,7 +44,7 @@ mod profile;
 pub mod testing;
 mod thread;
 
-pub use atomic::{Atomic, Atomics, Int};
+pub use atomic::{Atomic, Atomics, Int, StdWords};
 pub use block::{Block, DeviceInfo, DeviceRole, Direction, Io, IoError, Latency, Medium};
 pub use clock::Clock;
 pub use cpu::{Cpu, IdleTime};

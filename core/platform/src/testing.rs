@@ -6,5 +6,5 @@ mod platform;
 mod skip;
 
 pub use harness::{Watchdog, seeds, seeds_on_all_cpus};
-pub use platform::{TestEvent, TestGuard, TestLock, TestPlatform, TestThread};
+pub use platform::{Sharing, StdSharing, TestEvent, TestGuard, TestLock, TestPlatform, TestThread};
 pub use skip::skip_or_fail;

@@ -90,7 +90,8 @@ impl File {
     /// Whether only tests need it.
     pub(super) fn is_test(&self) -> bool {
         let stem = self.name().split('.').next().unwrap_or_default();
-        stem.ends_with("_fuzz") || stem == "tests" || self.path.split('/').any(|dir| dir == "tests")
+        let is_named = ["_fuzz", "_model"].iter().any(|end| stem.ends_with(end)) || stem == "tests";
+        is_named || self.path.split('/').any(|dir| dir == "tests")
     }
 
     pub(super) fn finding(&self, line: usize, what: impl Into<String>) -> Finding {
@@ -125,6 +126,7 @@ mod tests {
     fn test_files_are_known_by_name_and_place() {
         for (path, test) in [
             ("core/mm/src/lru/lru_fuzz.rs", true),
+            ("core/mm/src/space/space_model.rs", true),
             ("front/cli/tests/run.rs", true),
             ("lab/src/workload/pmbench/tests.rs", true),
             ("core/mm/src/lru/mod.rs", false),

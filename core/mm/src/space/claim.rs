@@ -20,15 +20,18 @@ pub enum Claim<'a, P: Platform> {
 impl<P: Platform> Space<P> {
     /// Locks the entry of a page that does not allow an access.
     pub fn claim(&self, vpn: Vpn, access: Access) -> Claim<'_, P> {
+        let allows =
+            |entry: Entry| entry.is_mapped() && (access == Access::Read || entry.is_dirty());
         loop {
             let seen = self.entry(vpn);
             if seen.is_locked() {
                 return Claim::Busy(self.announce(vpn));
             }
-            if seen.is_mapped() && (access == Access::Read || seen.is_dirty()) {
+            if allows(seen) {
                 return Claim::Mapped;
             }
-            if let Some(held) = Held::lock(self, vpn, Pinned::Accept) {
+            // Another thread may have mapped the page meanwhile: the value that is locked counts.
+            if let Some(held) = Held::lock_if(self, vpn, Pinned::Accept, |now| !allows(now)) {
                 return Claim::Held(held);
             }
         }

@@ -65,9 +65,19 @@ pub struct Held<'a, P: Platform> {
 impl<'a, P: Platform> Held<'a, P> {
     /// Tries to lock one entry. `None` if it is locked, or pinned and `pinned` refuses.
     pub fn lock(space: &'a Space<P>, vpn: Vpn, pinned: Pinned) -> Option<Held<'a, P>> {
+        Held::lock_if(space, vpn, pinned, |_| true)
+    }
+
+    /// As [`Held::lock`], if `wanted` accepts the entry.
+    pub fn lock_if(
+        space: &'a Space<P>,
+        vpn: Vpn,
+        pinned: Pinned,
+        wanted: impl Fn(Entry) -> bool,
+    ) -> Option<Held<'a, P>> {
         let was = [Entry::ABSENT; RUN_PAGES_MAX];
         let mut held = Held { space, first: vpn, was, len: 0, origin: 0 };
-        held.extend(pinned, |_| true).then_some(held)
+        held.extend(pinned, wanted).then_some(held)
     }
 
     /// Tries to lock the entry after the last one, if `wanted` accepts it.

@@ -17,6 +17,8 @@ mod held;
 mod page_table;
 #[cfg(test)]
 mod space_fuzz;
+#[cfg(test)]
+mod space_model;
 mod table;
 
 pub use crate::frame::Owner;

@@ -1,5 +1,6 @@
 //! A platform for unit tests: threads, locks and events of the standard library, and CPUs that are
-//! only numbers. Frames and slots have no memory: nothing is read, written or mapped.
+//! only numbers. Frames and slots have no memory: nothing is read, written or mapped. A model
+//! checker replaces threads, words, locks and events by its own ([`Sharing`]).
 //!
 //! Locking: an event's mutex is held only to change or compare its sequence number.
 
@@ -27,23 +28,54 @@ thread_local! {
     static PHASE: Cell<&'static Phase> = const { Cell::new(Phase::PROGRAM) };
 }
 
+/// What the threads of a [`TestPlatform`] share: words, locks and events, and how they run.
+pub trait Sharing: Atomics + Locks + Default + Send + Sync + 'static {
+    /// The CPU of this thread, below 4.
+    fn cpu(&self) -> u16;
+
+    /// Lets other threads run.
+    fn relax(&self);
+}
+
+/// Words, locks, events and threads of the standard library.
+#[derive(Default)]
+pub struct StdSharing;
+
+impl Sharing for StdSharing {
+    fn cpu(&self) -> u16 {
+        CPU.with(|cpu| *cpu)
+    }
+
+    fn relax(&self) {
+        thread::yield_now();
+    }
+}
+
 /// Four CPUs and one node. Lock statistics are zero.
-pub struct TestPlatform {
+pub struct TestPlatform<S = StdSharing> {
     frames: u32,
     devices: Vec<DeviceInfo>,
     began: Instant,
+    sharing: S,
 }
 
 impl TestPlatform {
     /// A platform with `frames` frames and these devices.
     pub fn new(frames: u32, devices: Vec<DeviceInfo>) -> TestPlatform {
-        TestPlatform { frames, devices, began: Instant::now() }
+        TestPlatform::sharing(frames, devices)
     }
 }
 
-impl Cpu for TestPlatform {
+impl<S: Sharing> TestPlatform<S> {
+    /// As [`TestPlatform::new`], with other words and locks.
+    pub fn sharing(frames: u32, devices: Vec<DeviceInfo>) -> TestPlatform<S> {
+        TestPlatform { frames, devices, began: Instant::now(), sharing: S::default() }
+    }
+}
+
+impl<S: Sharing> Cpu for TestPlatform<S> {
     fn cpu(&self) -> CpuId {
-        CpuId(CPU.with(|cpu| *cpu))
+        CpuId(self.sharing.cpu())
     }
 
     fn cpus(&self) -> usize {
@@ -55,7 +87,7 @@ impl Cpu for TestPlatform {
     }
 
     fn relax(&self, _: u32) {
-        thread::yield_now();
+        self.sharing.relax();
     }
 
     fn enter(&self, phase: &'static Phase) -> &'static Phase {
@@ -67,7 +99,7 @@ impl Cpu for TestPlatform {
     }
 }
 
-impl Clock for TestPlatform {
+impl<S: Sharing> Clock for TestPlatform<S> {
     fn now(&self) -> Nanos {
         Nanos(self.began.elapsed().as_nanos() as u64)
     }
@@ -156,7 +188,7 @@ impl Event for TestEvent {
     }
 }
 
-impl Locks for TestPlatform {
+impl Locks for StdSharing {
     type Lock<T: Send + 'static> = TestLock<T>;
     type Event = TestEvent;
 
@@ -173,8 +205,29 @@ impl Locks for TestPlatform {
     }
 }
 
-impl Atomics for TestPlatform {
+impl Atomics for StdSharing {
     type Atomic<T: Int> = T::Std;
+}
+
+impl<S: Sharing> Locks for TestPlatform<S> {
+    type Lock<T: Send + 'static> = S::Lock<T>;
+    type Event = S::Event;
+
+    fn new_lock<T: Send + 'static>(&self, class: LockClass, value: T) -> S::Lock<T> {
+        self.sharing.new_lock(class, value)
+    }
+
+    fn new_event(&self) -> S::Event {
+        self.sharing.new_event()
+    }
+
+    fn lock_statistics(&self) -> LockStatistics {
+        self.sharing.lock_statistics()
+    }
+}
+
+impl<S: Sharing> Atomics for TestPlatform<S> {
+    type Atomic<T: Int> = S::Atomic<T>;
 }
 
 /// A thread of the standard library.
@@ -186,7 +239,7 @@ impl Thread for TestThread {
     }
 }
 
-impl Threads for TestPlatform {
+impl<S: Sharing> Threads for TestPlatform<S> {
     type Thread = TestThread;
 
     fn spawn(
@@ -199,7 +252,7 @@ impl Threads for TestPlatform {
     }
 }
 
-impl Memory for TestPlatform {
+impl<S: Sharing> Memory for TestPlatform<S> {
     fn ranges(&self) -> Vec<FrameRange> {
         vec![FrameRange { node: NodeId(0), first: Pfn(0), frames: self.frames }]
     }
@@ -223,7 +276,7 @@ impl Memory for TestPlatform {
     fn store(&self, _: Pfn, _: usize, _: u64) {}
 }
 
-impl Mmu for TestPlatform {
+impl<S: Sharing> Mmu for TestPlatform<S> {
     fn recency(&self) -> Recency {
         Recency::AccessedBit
     }
@@ -253,7 +306,7 @@ impl Mmu for TestPlatform {
     }
 }
 
-impl Block for TestPlatform {
+impl<S: Sharing> Block for TestPlatform<S> {
     type Transfer = ();
 
     fn devices(&self) -> Vec<DeviceInfo> {
@@ -273,7 +326,7 @@ impl Block for TestPlatform {
     fn finish(&self, (): (), _: &mut [Io]) {}
 }
 
-impl Files for TestPlatform {
+impl<S: Sharing> Files for TestPlatform<S> {
     type File = FileInfo;
 
     fn describe(&self, file: &FileInfo) -> FileInfo {
