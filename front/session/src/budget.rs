@@ -32,7 +32,9 @@
 //! `lent`, `request` and `requests`.
 
 use crate::arbitration::Claim;
-use crate::shared_pages::{pages_in, signed_pages_in};
+use crate::entry::{Entries, Entry};
+use crate::family::Left;
+use crate::shared_pages::pages_in;
 use crate::stats_file::{Image, is_ended, map_shared};
 use crate::swap_list::{SwapFailure, SwapInUse, SwapItem, SwapList, SwapOpenings, Wanted};
 use crate::swap_room::{SwapRoom, SwapWords};
@@ -43,7 +45,7 @@ use rustix::thread::futex;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// The file's name in the directory of a run.
 pub const BUDGET_FILE: &str = "budget";
@@ -65,9 +67,6 @@ pub(crate) const START: u64 = FLOOR / 4;
 /// One page in this many of a limit on all memory is kept free, for memory that is used before it
 /// is measured.
 pub const MARGIN: u64 = 32;
-
-/// An entry that is being cleared.
-const REAPED: u64 = u64::MAX;
 
 /// The shared words.
 #[repr(C, align(64))]
@@ -95,42 +94,6 @@ pub(crate) struct Head {
     pub(crate) used: AtomicU32,
     /// Changes whenever processes should look at their targets; they sleep on it.
     pub(crate) changes: AtomicU32,
-}
-
-/// The words of one process.
-#[derive(Default)]
-#[repr(C, align(64))]
-pub(crate) struct Entry {
-    /// 0: free.
-    pub(crate) owner: AtomicU64,
-    pub(crate) granted: AtomicU64,
-    /// Pages that it uses in addition, which cannot be paged.
-    pub(crate) unpaged: AtomicU64,
-    pub(crate) spare: AtomicU64,
-    pub(crate) misses: AtomicU64,
-    pub(crate) short_until: AtomicU64,
-    /// An [`Activity`], as a number.
-    pub(crate) activity: AtomicU64,
-    /// The granted pages that count for other processes, which map them, too; negative if more than
-    /// these have parted, that is, are no longer shared.
-    pub(crate) shared: AtomicI64,
-    /// The number of these pages when they were last counted.
-    pub(crate) common: AtomicU64,
-    /// Pages that others have taken from its shared ones so far, less those that they have added.
-    pub(crate) taken: AtomicI64,
-    /// The owner of the entry of the ancestor with which it may have pages in common.
-    pub(crate) family: AtomicU64,
-    /// Pages of the parent that count for this process, until the parent takes them over: a
-    /// [`crate::family::Lent`].
-    pub(crate) lent: AtomicU64,
-    /// The last change of the swap devices that it has carried out.
-    pub(crate) followed: AtomicU64,
-    /// The last request to compact that it has carried out: a [`Compaction`].
-    pub(crate) compacted: AtomicU64,
-    /// Pages that another process asks for: a [`crate::requests::Posted`]; 0: none.
-    pub(crate) request: AtomicU64,
-    /// Changes with each step of a request; processes sleep on it.
-    pub(crate) requests: AtomicU32,
 }
 
 /// How a process spent its time lately, in percent.
@@ -295,14 +258,9 @@ impl Budget {
     }
 
     /// The entries of processes.
-    pub(crate) fn taken(&self) -> impl Iterator<Item = &Entry> {
-        self.used().iter().filter(|entry| entry.is_taken())
-    }
-
-    /// The entries that were ever taken.
-    pub(crate) fn used(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> Entries<'_> {
         let count = self.head().used.load(Acquire) as usize;
-        &self.words().entries[..count.min(ENTRIES)]
+        Entries { all: &self.words().entries, used: count.min(ENTRIES) }
     }
 
     /// The pages that all processes may use together.
@@ -351,7 +309,7 @@ impl Budget {
     /// How far a request to compact has been carried out.
     pub fn compacted(&self, request: u32) -> Compacted {
         let mut all = Compacted::default();
-        for index in 0..self.used().len() {
+        for index in 0..self.entries().used {
             let entry = &self.words().entries[index];
             let own = entry.compaction();
             match entry.is_taken() {
@@ -374,7 +332,7 @@ impl Budget {
             claim: entry.claim(now),
             unpaged: pages_in(&entry.unpaged),
         };
-        self.taken().map(of).collect()
+        self.entries().taken().map(of).collect()
     }
 
     /// Adds a swap device, with its room, for all processes. Returns the number of the change;
@@ -452,24 +410,24 @@ impl Budget {
             let entry = &self.words().entries[*index];
             entry.is_taken() && entry.followed.load(SeqCst) < change
         };
-        let behind = (0..self.used().len()).filter(is_behind);
+        let behind = (0..self.entries().used).filter(is_behind);
         behind.filter(|index| self.reap(*index) == Reaped::Lives).count()
     }
 
     /// The room of swap devices, by level.
     pub fn swap_rooms(&self) -> Vec<SwapRoom> {
-        self.words().swap.rooms(self.used().len())
+        self.words().swap.rooms(self.entries().used)
     }
 
     /// The pages that processes may use now.
     pub fn granted(&self) -> u64 {
-        self.taken().map(Entry::granted).sum()
+        self.entries().granted()
     }
 
     /// The pages in use that cannot be paged: those of processes with an entry, and of others.
     pub fn unpaged(&self) -> u64 {
         let others = pages_in(&self.head().unpaged);
-        others + self.taken().map(|entry| pages_in(&entry.unpaged)).sum::<u64>()
+        others + self.entries().taken().map(|entry| pages_in(&entry.unpaged)).sum::<u64>()
     }
 
     /// Measures how many pages are in use by processes that have no entry, and publishes it.
@@ -490,21 +448,13 @@ impl Budget {
             }
             Scope::Paged => self.limit(),
         };
-        let shared =
-            |entry: &Entry| signed_pages_in(&entry.shared) + entry.lent().pages.cast_signed();
-        paged.saturating_add_signed(self.taken().map(shared).sum())
+        paged.saturating_add_signed(self.entries().shared())
     }
 
     /// Clears the entries after `index`, around the end, until one of a living process. If every
     /// process does this, all entries are checked, and none of them by many processes.
     pub(crate) fn reap_after(&self, index: usize) {
-        let _ = self.others(index).find(|other| self.reap(*other) == Reaped::Lives);
-    }
-
-    /// The entries after `index`, around the end, that are taken.
-    pub(crate) fn others(&self, index: usize) -> impl Iterator<Item = usize> {
-        let used = self.used();
-        (index + 1..used.len()).chain(0..index).filter(|other| used[*other].is_taken())
+        let _ = self.entries().others(index).find(|other| self.reap(*other) == Reaped::Lives);
     }
 
     /// Clears an entry if its process has ended.
@@ -520,14 +470,9 @@ impl Budget {
 
     /// Releases an entry, and its claims, if it still has this owner.
     pub(crate) fn release(&self, index: usize, owner: u64) {
-        let entry = &self.words().entries[index];
-        if entry.owner.compare_exchange(owner, REAPED, AcqRel, Relaxed).is_err() {
-            return;
+        if self.entries().release(index, owner, &self.words().swap) == Left::SharedPages {
+            self.notify();
         }
-        self.lent_by(index).for_each(|entry| entry.lose_shared(entry.take_lent() as i64));
-        self.end_common(index);
-        self.words().swap.clear(index);
-        entry.clear();
     }
 
     /// Makes processes give pages back if they have more than there are.
@@ -554,15 +499,6 @@ impl Drop for Budget {
 }
 
 impl Entry {
-    pub(crate) fn is_taken(&self) -> bool {
-        !matches!(self.owner.load(Acquire), 0 | REAPED)
-    }
-
-    /// The pages that its process may use.
-    pub(crate) fn granted(&self) -> u64 {
-        pages_in(&self.granted)
-    }
-
     pub(crate) fn compaction(&self) -> Compaction {
         Compaction::from_bits(self.compacted.load(SeqCst))
     }
@@ -579,17 +515,6 @@ impl Entry {
             stalled,
             runs,
         }
-    }
-
-    /// Releases an entry that nobody else uses.
-    pub(crate) fn clear(&self) {
-        let Entry { owner: _, granted, unpaged, spare, misses, short_until, activity, .. } = self;
-        let Entry { shared, common, taken, family, lent, followed, compacted, request, .. } = self;
-        let words = [granted, unpaged, spare, misses, short_until, activity];
-        let others = [common, family, lent, followed, compacted, request];
-        words.into_iter().chain(others).for_each(|word| word.store(0, SeqCst));
-        [shared, taken].into_iter().for_each(|word| word.store(0, SeqCst));
-        self.owner.store(0, Release);
     }
 }
 

@@ -10,9 +10,11 @@
 //!
 //! Locking: none, as for [`crate::Budget`].
 
-use crate::budget::{Budget, Entry};
-use crate::shared_pages::{PAGES_MAX, pages_in};
-use std::sync::atomic::Ordering::SeqCst;
+use crate::entry::{Entries, Entry, REAPED};
+use crate::shared_pages::{PAGES_MAX, pages_in, signed_pages_in};
+use crate::swap_room::SwapWords;
+use highwater_platform::{Atomic, Atomics};
+use std::sync::atomic::Ordering::*;
 
 /// Pages of a parent that count for its child, which maps them, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,11 +34,20 @@ impl Lent {
     }
 }
 
-impl Budget {
+/// What the end of a process leaves to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing: it had no pages in common with them, or the entry was not its own any more.
+    Nothing,
+    /// Pages that they have in common with fewer.
+    SharedPages,
+}
+
+impl<'a, A: Atomics> Entries<'a, A> {
     /// The entries of other processes that may have pages in common with that of an entry.
-    pub(crate) fn kin(&self, index: usize) -> impl Iterator<Item = &Entry> {
-        let family = self.words().entries[index].family.load(SeqCst);
-        let others = self.others(index).map(|other| &self.words().entries[other]);
+    pub(crate) fn kin(self, index: usize) -> impl Iterator<Item = &'a Entry<A>> {
+        let family = self.all[index].family.load(SeqCst);
+        let others = self.others(index).map(move |other| &self.all[other]);
         others.filter(move |other| {
             other.family.load(SeqCst) == family && other.common.load(SeqCst) > 0
         })
@@ -44,27 +55,50 @@ impl Budget {
 
     /// The process of an entry is ending: pages that it has in common with others will soon be
     /// those of one process fewer.
-    pub(crate) fn end_common(&self, index: usize) {
-        let common = pages_in(&self.words().entries[index].common).cast_signed();
-        let kin: Vec<&Entry> = self.kin(index).collect();
+    fn end_common(self, index: usize) -> Left {
+        let common = pages_in(&self.all[index].common).cast_signed();
+        let kin: Vec<&Entry<A>> = self.kin(index).collect();
         // A page of n + 1 processes counts n / (n + 1) for others, in each; one of n, (n - 1) / n.
         let count = kin.len().max(1) as i64;
         kin.iter().for_each(|kin| kin.lose_shared(common / (count * count)));
-        if common > 0 && !kin.is_empty() {
-            self.notify();
-        }
+        if common > 0 && !kin.is_empty() { Left::SharedPages } else { Left::Nothing }
     }
 
     /// The entries of children that have pages in common with the process of an entry.
-    pub(crate) fn lent_by(&self, index: usize) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn lent_by(self, index: usize) -> impl Iterator<Item = &'a Entry<A>> {
         self.taken().filter(move |entry| {
             let lent = entry.lent();
             lent.pages > 0 && usize::from(lent.parent) == index
         })
     }
+
+    /// The pages that count for several processes.
+    pub(crate) fn shared(self) -> i64 {
+        let shared =
+            |entry: &Entry<A>| signed_pages_in(&entry.shared) + entry.lent().pages.cast_signed();
+        self.taken().map(shared).sum()
+    }
+
+    /// Releases an entry, and its claims, if it still has this owner.
+    pub(crate) fn release<const ENTRIES: usize>(
+        self,
+        index: usize,
+        owner: u64,
+        swap: &SwapWords<ENTRIES, A>,
+    ) -> Left {
+        let entry = &self.all[index];
+        if entry.owner.compare_exchange(owner, REAPED, AcqRel, Relaxed).is_err() {
+            return Left::Nothing;
+        }
+        self.lent_by(index).for_each(|entry| entry.lose_shared(entry.take_lent() as i64));
+        let left = self.end_common(index);
+        swap.clear(index);
+        entry.clear();
+        left
+    }
 }
 
-impl Entry {
+impl<A: Atomics> Entry<A> {
     pub(crate) fn lent(&self) -> Lent {
         Lent::from_bits(self.lent.load(SeqCst))
     }

@@ -13,6 +13,9 @@ mod balance;
 mod budget;
 mod choices;
 mod code;
+mod entry;
+#[cfg(test)]
+mod entry_model;
 mod family;
 mod host;
 #[cfg(test)]

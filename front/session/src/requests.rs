@@ -13,7 +13,8 @@
 //!
 //! Locking: none. Each step is a compare-and-swap of the word.
 
-use crate::budget::{Budget, ENTRIES, Entry, Reaped};
+use crate::budget::{Budget, ENTRIES, Reaped};
+use crate::entry::Entry;
 use crate::settings::RUN_DIR;
 use crate::share::{Share, sleep};
 use crate::stats_file::Image;
@@ -174,7 +175,7 @@ impl Budget {
             let entry = &self.words().entries[*index];
             entry.is_taken() && Image::from_bits(entry.owner.load(Acquire)).pid == pid
         };
-        let mut places = (0..self.used().len()).filter(is_its);
+        let mut places = (0..self.entries().used).filter(is_its);
         places.find(|index| self.reap(*index) == Reaped::Lives)
     }
 }

@@ -8,7 +8,8 @@
 //! Locking: as for [`crate::Budget`].
 
 use crate::arbitration::{Claim, targets};
-use crate::budget::{Activity, Budget, Compaction, Entry, FLOOR, START, Scope};
+use crate::budget::{Activity, Budget, Compaction, FLOOR, START, Scope};
+use crate::entry::Entry;
 use crate::family::Lent;
 use crate::shared_pages::{pages_in, signed_pages_in};
 use crate::stats_file::Image;
@@ -112,10 +113,7 @@ impl Budget {
     /// # Errors
     /// All entries are taken.
     pub fn join(self, image: Image, forked: Forked) -> io::Result<Share> {
-        let free = |entry: &Entry| {
-            entry.owner.compare_exchange(0, image.to_bits(), AcqRel, Relaxed).is_ok()
-        };
-        let index = self.words().entries.iter().position(free);
+        let index = self.entries().take(image.to_bits());
         let index = index.ok_or_else(|| io::Error::other("too many processes share memory"))?;
         let share = Share {
             budget: self,
@@ -158,8 +156,8 @@ impl Share {
     }
 
     pub(crate) fn entry(&self) -> &Entry {
-        let entry = &self.budget.words().entries[self.index];
-        if entry.owner.load(Acquire) == self.image.to_bits() { entry } else { &self.nobodys }
+        let entries = self.budget.entries();
+        entries.of(self.index, self.image.to_bits()).unwrap_or(&self.nobodys)
     }
 
     /// Whether the entry may be another process's: this one has left it, or was taken for ended.
@@ -196,23 +194,19 @@ impl Share {
     /// [`FLOOR`] whatever the others have; the others then give as many. Makes a system call only
     /// for these pages, or if this process is the first to be short.
     pub fn borrow(&self, pages: u64) -> u64 {
-        let granted = &self.entry().granted;
         let own = self.granted();
         let certain = FLOOR.saturating_sub(own).min(pages);
         if certain == 0 && self.denied.load(Relaxed) != 0 {
             return 0;
         }
         let asked = certain.max(pages.min(self.most.load(Relaxed).saturating_sub(own)));
-        granted.fetch_add(asked, SeqCst);
-        let excess = self.budget.granted().saturating_sub(self.budget.room());
-        let refused = excess.min(asked - certain);
-        granted.fetch_sub(refused, SeqCst);
-        if asked - refused < pages {
+        let granted = self.entry().borrow(asked, certain, || self.excess());
+        if granted.pages < pages {
             self.ask();
-        } else if excess > refused {
+        } else if granted.excess > 0 {
             self.budget.notify();
         }
-        asked - refused
+        granted.pages
     }
 
     /// Lets all processes know that this one is short.
@@ -228,7 +222,7 @@ impl Share {
 
     /// Returns pages that this process no longer uses.
     pub fn give_back(&self, pages: u64) {
-        self.entry().granted.fetch_sub(pages, SeqCst);
+        self.entry().give_back(pages);
     }
 
     /// Publishes what it uses besides the pages that it was granted.
@@ -262,7 +256,7 @@ impl Share {
     /// Takes over the shared pages of this process that forked children hold for it; returns how
     /// many more pages it has in common with others.
     pub fn take_lent(&self) -> u64 {
-        self.budget.lent_by(self.index).map(|entry| entry.take_lent()).sum()
+        self.budget.entries().lent_by(self.index).map(|entry| entry.take_lent()).sum()
     }
 
     /// Pages that others have taken from its shared ones so far, less those that they have added.
@@ -272,13 +266,13 @@ impl Share {
 
     /// Whether other processes may have pages in common with this one.
     pub fn has_kin(&self) -> bool {
-        self.budget.kin(self.index).next().is_some()
+        self.budget.entries().kin(self.index).next().is_some()
     }
 
     /// `pages` more of this process's pages count for others than its entry says; negative: fewer.
     /// That many fewer pages of the others count for others, because no page has parted by this.
     pub fn exchange(&self, pages: i64) {
-        let kin: Vec<&Entry> = self.budget.kin(self.index).collect();
+        let kin: Vec<&Entry> = self.budget.entries().kin(self.index).collect();
         let part = pages / kin.len().max(1) as i64;
         kin.iter().for_each(|kin| kin.lose_shared(part));
         self.entry().shared.fetch_add(part * kin.len() as i64, SeqCst);
@@ -377,7 +371,7 @@ impl Share {
     }
 
     fn target(&self, limit: u64, now: u64) -> u64 {
-        let entries = self.budget.used().iter().enumerate();
+        let entries = self.budget.entries().iter().enumerate();
         let taken = entries.filter(|(_, entry)| entry.is_taken());
         let claims: Vec<(u16, Claim)> =
             taken.map(|(index, entry)| (index as u16, entry.claim(now))).collect();
@@ -412,7 +406,7 @@ impl Share {
         if self.has_left() {
             return 0;
         }
-        let used = self.budget.used().len();
+        let used = self.budget.entries().used;
         let granted = self.budget.words().swap.claim(self.index, used, level, pages);
         self.look_at_swap();
         granted
@@ -481,7 +475,7 @@ impl Share {
 
     /// Looks at all entries for processes that have ended: two system calls for each.
     pub fn reap_all(&self) {
-        self.budget.others(self.index).for_each(|other| {
+        self.budget.entries().others(self.index).for_each(|other| {
             self.budget.reap(other);
         });
     }

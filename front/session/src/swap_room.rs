@@ -11,20 +11,21 @@
 //!
 //! Locking: none. A process changes its own words only, until its entry is cleared.
 
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use highwater_platform::{Atomic, Atomics, StdWords};
+use std::sync::atomic::Ordering::*;
 
 /// The most levels of the swap devices of a run: a cache line of words.
 pub const SWAP_LEVELS_MAX: usize = 16;
 
 /// A number of pages for each level.
 #[repr(C, align(64))]
-struct Levels([AtomicU32; SWAP_LEVELS_MAX]);
+struct Levels<A: Atomics>([A::Atomic<u32>; SWAP_LEVELS_MAX]);
 
-/// The shared words.
+/// The shared words. `A` is another type in models only.
 #[repr(C)]
-pub(crate) struct SwapWords<const ENTRIES: usize> {
-    limits: Levels,
-    claims: [Levels; ENTRIES],
+pub(crate) struct SwapWords<const ENTRIES: usize, A: Atomics = StdWords> {
+    limits: Levels<A>,
+    claims: [Levels<A>; ENTRIES],
 }
 
 /// The room of a level, in pages.
@@ -43,7 +44,13 @@ impl SwapRoom {
     }
 }
 
-impl<const ENTRIES: usize> SwapWords<ENTRIES> {
+impl<const ENTRIES: usize, A: Atomics> SwapWords<ENTRIES, A> {
+    #[cfg(test)]
+    pub(crate) fn new() -> SwapWords<ENTRIES, A> {
+        let levels = || Levels(std::array::from_fn(|_| Atomic::new(0)));
+        SwapWords { limits: levels(), claims: std::array::from_fn(|_| levels()) }
+    }
+
     /// Sets the limit of a level, in pages.
     pub(crate) fn limit(&self, level: usize, pages: u64) {
         if let Some(word) = self.limits.0.get(level) {
@@ -94,7 +101,7 @@ impl<const ENTRIES: usize> SwapWords<ENTRIES> {
 }
 
 /// Takes pages off a claim, which may have been cleared: the process has left the budget.
-fn lower(claim: &AtomicU32, pages: u32) {
+fn lower(claim: &impl Atomic<u32>, pages: u32) {
     let rest = |claimed: u32| Some(claimed.saturating_sub(pages));
     // Never an error: there is always a rest.
     let _ = claim.fetch_update(SeqCst, SeqCst, rest);
@@ -108,8 +115,7 @@ mod tests {
     const ENTRIES: usize = 6;
 
     fn words(limits: &[u64]) -> SwapWords<ENTRIES> {
-        let levels = || Levels(std::array::from_fn(|_| AtomicU32::new(0)));
-        let words = SwapWords { limits: levels(), claims: std::array::from_fn(|_| levels()) };
+        let words = SwapWords::new();
         limits.iter().enumerate().for_each(|(level, pages)| words.limit(level, *pages));
         words
     }
