@@ -28,6 +28,7 @@ pub use word::Word;
 
 /// For locks that code takes from its type parameters.
 pub use loom::sync::{Condvar, Mutex, MutexGuard};
+pub use loom::thread::JoinHandle;
 
 use highwater_platform::testing::{Sharing, TestPlatform};
 

@@ -1,14 +1,15 @@
 //! Threads that read the fault messages of a platform's spaces, and serve them.
 //!
 //! ```text
-//! Server -- Readers: counts, threads        a reader: read messages -> serve them -> again
+//! Server -- Lead, threads                   a leader: read messages -> serve them -> again
 //!                                             \-> a page on a slow device: let another thread
 //!                                                 read first, then wait for the device
 //! ```
-//! The threads are leaders (readers) and followers: a leader reads and serves messages; before it
-//! waits for a device or for memory it hands reading over to a follower. `readers.rs` decides how
+//! The threads are leaders and followers: a leader reads and serves messages; before it waits for a
+//! device or for memory it hands reading over to a follower (`lead.rs`). `readers.rs` decides how
 //! many threads lead, and on which CPUs.
 
+use crate::lead::{Handover, Lead, Next, Turn};
 use crate::owner::{At, Outcome, Owner, Part, answer, attempt, fault};
 use crate::readers::{AllowedCpus, raise_priority, readers_for};
 use highwater_mm::stats::Counter;
@@ -19,9 +20,7 @@ use highwater_uffd::Uffd;
 use highwater_uffd::api::{Event, Message};
 use highwater_units::{Nanos, PAGE_SIZE, SpaceId, Vpn};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Messages read at a time.
 const BATCH: usize = 16;
@@ -58,11 +57,8 @@ pub struct Server {
 struct Shared {
     manager: Arc<Manager<Uffd>>,
     owner: Arc<dyn Owner>,
-    readers: Mutex<Readers>,
-    changed: Condvar,
-    stop: AtomicBool,
-    /// How many threads should read at a time.
-    wanted: usize,
+    lead: Lead,
+    threads: Mutex<Vec<OsThread>>,
     cpus: AllowedCpus,
     /// Messages read at a time.
     batch: usize,
@@ -79,24 +75,6 @@ enum Origin {
     StopPage,
 }
 
-/// Whether a thread continues to read after it has served its messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    /// It continues.
-    Reads,
-    /// Others read instead, until it becomes a reader again.
-    HandedOver,
-}
-
-/// The threads of a server.
-struct Readers {
-    /// Threads that read messages now.
-    reading: usize,
-    /// Threads that wait to become readers.
-    waiting: usize,
-    threads: Vec<OsThread>,
-}
-
 impl Server {
     /// Starts serving. The last page of `space`, which is anonymous, belongs to the server: no
     /// part may include it.
@@ -109,77 +87,55 @@ impl Server {
         owner: Arc<dyn Owner>,
     ) -> io::Result<Server> {
         let stop_page = (space, Vpn(manager.whole(space).end.0 - 1));
-        let readers = Readers { reading: 0, waiting: 0, threads: Vec::new() };
         // A reader that waits for a slow device would delay all other messages of its batch.
         let slow = manager.swaps_slowly();
         let cpus = AllowedCpus::of_this_thread();
         let shared = Arc::new(Shared {
             manager,
             owner,
-            readers: Mutex::new(readers),
-            changed: Condvar::new(),
-            stop: AtomicBool::new(false),
-            wanted: readers_for(cpus.count()),
+            lead: Lead::new(readers_for(cpus.count()), THREADS_MAX),
+            threads: Mutex::new(Vec::new()),
             cpus,
             batch: if slow { 1 } else { BATCH },
             stop_page,
         });
-        Shared::add_readers(&shared, &mut shared.readers())?;
-        Ok(Server { shared })
+        let server = Server { shared };
+        server.shared.add_threads(server.shared.lead.recruit())?;
+        Ok(server)
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // From here on no thread becomes a reader. Readers stop only when they serve the stop page:
-        // without a reader, a fault on that page would never be served.
-        self.shared.stop.store(true, Release);
-        while self.shared.stop_reader() {}
-        self.shared.changed.notify_all();
-        let threads = std::mem::take(&mut self.shared.readers().threads);
+        self.shared.lead.stop(|| self.shared.stop_leader());
+        let threads = std::mem::take(&mut *self.shared.threads());
         threads.into_iter().for_each(Thread::join);
     }
 }
 
 impl Shared {
-    fn readers(&self) -> MutexGuard<'_, Readers> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn threads(&self) -> MutexGuard<'_, Vec<OsThread>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops one reader; `false` if there is none.
-    fn stop_reader(&self) -> bool {
-        let reading = self.readers().reading;
-        if reading == 0 {
-            return false;
-        }
+    /// Faults on the stop page; returns when a leader has served the fault.
+    fn stop_leader(&self) {
         let (space, page) = self.stop_page;
         self.manager.discard(space, Range { first: page, end: page.offset(1) });
         let address = self.manager.platform().address(space, page);
-        // SAFETY: a page of the space; the load returns when a reader has mapped the page.
+        // SAFETY: a page of the space; the load returns when a leader has mapped the page.
         unsafe { address.cast::<u64>().read_volatile() };
-        // A reader that handed reading over before it stopped sends no notification: poll.
-        while self.readers().reading >= reading {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        true
     }
 
-    /// Starts threads until there are as many readers as wanted.
-    fn add_readers(shared: &Arc<Shared>, readers: &mut Readers) -> io::Result<()> {
-        if shared.stop.load(Acquire) {
-            return Ok(());
+    /// Starts threads that the lead has recruited.
+    fn add_threads(self: &Arc<Shared>, recruits: usize) -> io::Result<()> {
+        let mut threads = self.threads();
+        for started in 0..recruits {
+            let (body, index) = (self.clone(), threads.len());
+            let thread = spawn(&format!("fault{index}"), Box::new(move || body.run(index)));
+            let thread = thread.inspect_err(|_| self.lead.dismiss(recruits - started))?;
+            threads.push(thread);
         }
-        let missing = shared.wanted.saturating_sub(readers.reading + readers.waiting);
-        let room = THREADS_MAX - readers.threads.len();
-        (0..missing.min(room)).try_for_each(|_| Shared::add_thread(shared, readers))
-    }
-
-    fn add_thread(shared: &Arc<Shared>, readers: &mut Readers) -> io::Result<()> {
-        let (body, index) = (shared.clone(), readers.threads.len());
-        let thread = spawn(&format!("fault{index}"), Box::new(move || body.run(index)))?;
-        readers.threads.push(thread);
-        // Counted before the thread runs, so that no other thread is started in its place.
-        readers.waiting += 1;
         Ok(())
     }
 
@@ -190,57 +146,38 @@ impl Shared {
         let mut messages = [Message::default(); BATCH];
         let mut meter = CpuMeter::default();
         let batch = self.batch;
-        while self.become_reader() {
-            self.clone().read_and_serve(&mut messages[..batch], &mut meter);
-            self.readers().waiting += 1;
+        while self.lead.become_leader() == Next::Lead {
+            let turn = self.read_and_serve(&mut messages[..batch], &mut meter);
+            self.lead.follow(turn);
         }
     }
 
     /// Reads and serves until another thread takes reading over, or the server stops.
-    fn read_and_serve(self: Arc<Shared>, messages: &mut [Message], meter: &mut CpuMeter) {
+    fn read_and_serve(self: &Arc<Shared>, messages: &mut [Message], meter: &mut CpuMeter) -> Turn {
         loop {
             let uffd = self.manager.platform().uffd(self.stop_page.0);
-            let Ok(read) = uffd.read(messages) else { break };
-            let (mut turn, mut stopped) = (Turn::Reads, false);
+            let Ok(read) = uffd.read(messages) else { return Turn::Leads };
+            let (mut turn, mut stopped) = (Turn::Leads, false);
             for message in &messages[..read] {
                 stopped |= self.serve(message, &mut turn) == Origin::StopPage;
             }
             meter.tick(&self.manager);
-            if turn == Turn::HandedOver {
-                return;
-            }
-            if stopped {
-                break;
+            if turn == Turn::HandedOver || stopped {
+                return turn;
             }
         }
-        self.readers().reading -= 1;
-        self.changed.notify_all();
     }
 
-    /// Waits until this thread is needed as a reader; `false` if the server stops.
-    fn become_reader(&self) -> bool {
-        let mut readers = self.readers();
-        while readers.reading >= self.wanted && !self.stop.load(Acquire) {
-            readers = self.changed.wait(readers).unwrap_or_else(PoisonError::into_inner);
-        }
-        readers.waiting -= 1;
-        let goes_on = !self.stop.load(Acquire);
-        readers.reading += usize::from(goes_on);
-        goes_on
-    }
-
-    /// Lets other threads read in place of this one. If this was the last reader, wakes a waiting
-    /// thread, or starts one if none waits.
-    fn hand_over(self: &Arc<Shared>) {
-        let mut readers = self.readers();
-        readers.reading -= 1;
-        if readers.reading > 0 {
-            return;
-        }
-        match readers.waiting {
-            // If the system refuses a thread, faults are served one after the other.
-            0 => drop(Shared::add_readers(self, &mut readers)),
-            _ => self.changed.notify_one(),
+    /// Lets other threads read in place of this one.
+    fn hand_over(self: &Arc<Shared>) -> Turn {
+        match self.lead.hand_over() {
+            Handover::Done => Turn::HandedOver,
+            Handover::Start(recruits) => {
+                // If the system refuses a thread, faults are served one after the other.
+                let _ = self.add_threads(recruits);
+                Turn::HandedOver
+            }
+            Handover::Refused => Turn::Leads,
         }
     }
 
@@ -266,9 +203,8 @@ impl Shared {
     /// Serves a fault of the program.
     fn attempt(self: &Arc<Shared>, at: At, turn: &mut Turn) -> Outcome {
         attempt(&self.manager, &*self.owner, at, |part| {
-            if *turn == Turn::Reads && self.manager.may_wait(part.space, part.vpn) {
-                self.hand_over();
-                *turn = Turn::HandedOver;
+            if *turn == Turn::Leads && self.manager.may_wait(part.space, part.vpn) {
+                *turn = self.hand_over();
             }
         })
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Server  (handler.rs)  threads that read fault messages and take them to the manager
+//!         (lead.rs)     which of them read, and which wait
 //!         (readers.rs)  how many threads read, and on which CPUs
 //! Service (sigbus.rs)   the faulting thread serves its own fault, in a SIGBUS handler
 //!         (resume.rs)   and returns to the access without a system call
@@ -16,6 +17,9 @@
 mod cause;
 mod desk;
 mod handler;
+mod lead;
+#[cfg(test)]
+mod lead_model;
 mod owner;
 mod readers;
 #[cfg(target_arch = "x86_64")]
