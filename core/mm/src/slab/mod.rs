@@ -42,6 +42,8 @@ mod size_class;
 mod sizing;
 #[cfg(test)]
 mod slab_fuzz;
+#[cfg(test)]
+mod slab_model;
 mod source;
 mod table;
 mod used;
