@@ -14,6 +14,8 @@ pub enum FaultError {
     ReadOnly,
     /// The device could not read the page.
     Read(IoError),
+    /// The page could not be read earlier, and is lost (`Manager::poison`).
+    Poisoned,
     /// The device could not write the page: to swap for a snapshot, or to its file.
     Write(IoError),
 }
@@ -25,6 +27,7 @@ impl fmt::Display for FaultError {
             FaultError::BeyondEnd => write!(f, "a page is beyond the end of its space or file"),
             FaultError::ReadOnly => write!(f, "a page of a file that is open for reading only"),
             FaultError::Read(error) => write!(f, "a page could not be read: {error}"),
+            FaultError::Poisoned => write!(f, "a page is lost that could not be read"),
             FaultError::Write(error) => write!(f, "a page could not be written: {error}"),
         }
     }

@@ -15,6 +15,7 @@
 //! Remap        resident::remap        map pages that are in memory
 //! Swapped      swap_cache::serve      in the swap cache: wait for the write, map the frame
 //!              swap_in::fetch         elsewhere: allocate frames, read and map them
+//! Poisoned     an error               the page could not be read
 //! ```
 //! A fault goes down this table once. Leaves share `map`, `read`, `refault` and `request`, and
 //! none calls back up. `readahead` is a thread that reads pages before a fault wants them, `unuse`
@@ -80,6 +81,8 @@ enum Outcome {
     Remap,
     /// In a slot, or in the swap cache until its write has ended.
     Swapped(Slot),
+    /// Lost.
+    Poisoned,
 }
 
 /// Makes a page present for an access.
@@ -135,7 +138,7 @@ fn serve<P: Platform>(
 ) -> Result<Served, FaultError> {
     let outcome = decide(held.entries()[0], held.space().order(), held.space().backing());
     let window = match outcome {
-        Outcome::Folio => Window::ALONE,
+        Outcome::Folio | Outcome::Poisoned => Window::ALONE,
         _ => stream_window(m, &held, fault, outcome),
     };
     m.count(Counter::PgFault, 1);
@@ -149,6 +152,7 @@ fn serve<P: Platform>(
             Some(pfn) => Ok(swap_cache::serve(m, held, slot, pfn, fault.access)),
             None => swap_in::fetch(m, held, slot, fault, window),
         },
+        Outcome::Poisoned => Err(FaultError::Poisoned),
     }
 }
 
@@ -160,6 +164,7 @@ fn decide(entry: Entry, order: Order, backing: Backing) -> Outcome {
         (Page::Resident(_), _) if entry.is_mapped() => Outcome::AllowWrite,
         (Page::Resident(_), _) => Outcome::Remap,
         (Page::Swapped(slot), _) => Outcome::Swapped(slot),
+        (Page::Poisoned, _) => Outcome::Poisoned,
     }
 }
 
@@ -212,6 +217,7 @@ mod tests {
             (resident.mapped(), Order(0), anonymous, Outcome::AllowWrite),
             (resident.mapped(), Order(2), anonymous, Outcome::Folio),
             (Entry::swapped(slot), Order(0), anonymous, Outcome::Swapped(slot)),
+            (Entry::POISONED, Order(0), anonymous, Outcome::Poisoned),
         ] {
             assert_eq!(decide(entry, order, backing), expected, "{entry:?} {order:?} {backing:?}");
         }

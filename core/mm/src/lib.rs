@@ -52,6 +52,7 @@ pub use fault::{Fault, Served};
 pub use khugepaged::Asked;
 pub use machine::SPACES_MAX;
 pub use manager::{Manager, Pin, StartError};
+pub use range::Poisoned;
 pub use snapshot::{Frozen, Snapshot, Unadopted};
 pub use space::{Access, Range};
 pub use swap::{SwapUse, Taken, Use as SwapPart};

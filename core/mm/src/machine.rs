@@ -380,7 +380,7 @@ impl<P: Platform> Machine<P> {
         match entry.page() {
             Page::Swapped(slot) => Some(slot),
             Page::Resident(pfn) if !entry.is_dirty() => self.frames.slot(pfn),
-            Page::Absent | Page::Resident(_) => None,
+            Page::Absent | Page::Resident(_) | Page::Poisoned => None,
         }
     }
 

@@ -31,7 +31,7 @@ use crate::folio::ORDER_MAX;
 use crate::khugepaged::{self, Asked};
 use crate::kthread::Kthreads;
 use crate::machine::{Machine, StallKind};
-use crate::range;
+use crate::range::{self, Poisoned};
 use crate::reclaim::KswapdPool;
 use crate::slab::{Frames, Slabs};
 use crate::snapshot::{self, Frozen, Snapshot, Unadopted};
@@ -304,7 +304,7 @@ impl<P: Platform> Manager<P> {
         let space = self.space(space);
         match (space.entry(vpn).page(), space.backing()) {
             (Page::Swapped(_), _) | (Page::Absent, Backing::File { .. }) => true,
-            (Page::Absent, Backing::Anonymous) | (Page::Resident(_), _) => false,
+            (Page::Absent, Backing::Anonymous) | (Page::Resident(_) | Page::Poisoned, _) => false,
         }
     }
 
@@ -319,7 +319,7 @@ impl<P: Platform> Manager<P> {
             (Page::Swapped(slot), _) => slow(slot),
             (Page::Absent, Backing::File { device }) => slow(Slot { device, index: 0 }),
             (Page::Absent, Backing::Anonymous) => machine.swap.any_asynchronous() && scarce(),
-            (Page::Resident(_), _) => false,
+            (Page::Resident(_) | Page::Poisoned, _) => false,
         }
     }
 
@@ -358,6 +358,18 @@ impl<P: Platform> Manager<P> {
     /// If the space belongs to a file, or its pages are of more than one frame.
     pub fn discard_swapped(&self, space: SpaceId, range: Range) -> u64 {
         range::discard_swapped(&self.machine, self.space(space), range)
+    }
+
+    /// Makes every later access to a page fail with [`FaultError::Poisoned`], or without the
+    /// manager where the platform can arrange that, until the page is discarded. For a page for
+    /// which [`Manager::fault`] returned [`FaultError::Read`] or [`FaultError::Poisoned`]. Its slot
+    /// is freed; [`Manager::relocate`] and snapshots pass the state on. Calls `report` before any
+    /// thread learns of the loss; not again if the page was moved. Waits for locked entries.
+    ///
+    /// # Panics
+    /// If the space belongs to a file, or its pages are of more than one frame.
+    pub fn poison(&self, space: SpaceId, vpn: Vpn, report: impl FnOnce()) -> Poisoned {
+        range::poison(&self.machine, self.space(space), vpn, report)
     }
 
     /// Writes the dirty pages of a range of a file to its device, and makes them durable (msync).

@@ -1,9 +1,11 @@
-//! Operations on ranges of pages: discard (madvise, munmap) and relocate (mremap).
+//! Operations on ranges of pages: discard (madvise, munmap) and relocate (mremap); and poison, for
+//! a page that is lost.
 //!
-//! Both walk the range in runs of up to 16 pages, hold their entries, and wait for locked entries.
-//! A part of the range that was never touched costs one lookup per 16 MiB.
+//! The first two walk the range in runs of up to 16 pages, hold their entries, and wait for locked
+//! entries. A part of the range that was never touched costs one lookup per 16 MiB.
 
 use crate::folio::{self, Folio};
+use crate::frame::Owner;
 use crate::large::split;
 use crate::machine::Machine;
 use crate::phase;
@@ -27,13 +29,13 @@ pub fn discard<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) {
     });
 }
 
-/// Drops the contents of the swapped pages of a range, which then read as zeros; pages in memory
-/// stay. For a range that will be overwritten: its frames are kept, and no page is swapped in only
-/// to be overwritten. Returns how many pages were dropped.
+/// Drops the contents of the swapped and lost pages of a range, which then read as zeros; pages in
+/// memory stay. For a range that will be overwritten: its frames are kept, and no page is swapped
+/// in only to be overwritten. Returns how many pages were dropped.
 pub fn discard_swapped<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range) -> u64 {
     assert_eq!(space.backing(), Backing::Anonymous, "a file's pages have no slots");
     assert_eq!(space.order(), Order(0), "pages of several frames are dropped whole");
-    let swapped = |entry: Entry| matches!(entry.page(), Page::Swapped(_));
+    let swapped = |entry: Entry| matches!(entry.page(), Page::Swapped(_) | Page::Poisoned);
     let mut at = range.first;
     let all = std::iter::from_fn(|| {
         let vpn = space.next_made(at, range.end)?;
@@ -54,17 +56,67 @@ pub fn discard_swapped<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Ran
     dropped
 }
 
+/// The outcome of [`poison`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poisoned {
+    /// Accesses to the page fail from now on.
+    Done,
+    /// The page is not in a slot any more, so an access may succeed.
+    Changed,
+    /// The platform cannot do it. The page is as it was.
+    Refused,
+}
+
+/// Poisons a page that cannot be read (memory_failure). Its slot is freed: another read would at
+/// best return what the program has been told is lost. Calls `report` before any thread learns of
+/// the loss; not if the page was lost before.
+pub fn poison<P: Platform>(
+    m: &Machine<P>,
+    space: &Space<P>,
+    vpn: Vpn,
+    report: impl FnOnce(),
+) -> Poisoned {
+    let _phase = m.enter(phase::RANGE);
+    assert_eq!(space.backing(), Backing::Anonymous, "a file's pages are read again");
+    assert_eq!(space.order(), Order(0), "pages of several frames are not poisoned");
+    let held = space.hold(vpn);
+    let slot = match held.page() {
+        Page::Swapped(slot) if !m.swap.is_cached(slot) => Some(slot),
+        // A fork or mremap has moved only the entry here.
+        Page::Poisoned => None,
+        Page::Absent | Page::Resident(_) | Page::Swapped(_) => return Poisoned::Changed,
+    };
+    if slot.is_some() {
+        report();
+    }
+    if !m.platform.poison(space.id(), vpn) {
+        return Poisoned::Refused;
+    }
+    if let Some(slot) = slot {
+        m.release_slot(slot);
+        m.count(Counter::PgPoisoned, 1);
+    }
+    held.release(|_, _| Entry::POISONED);
+    Poisoned::Done
+}
+
 /// Frees the frames and slots of held pages, which the caller makes absent.
 pub(crate) fn drop_pages<P: Platform>(m: &Machine<P>, held: &Held<'_, P>) {
     unmap_all(m, held, Busy::Drop);
-    for entry in held.entries() {
+    for (index, entry) in held.entries().iter().enumerate() {
         match entry.page() {
             Page::Absent => {}
             Page::Resident(pfn) => m.abandon(pfn),
             // If the slot is being written, reclaim frees frame and slot when that ends.
             Page::Swapped(slot) => m.release_slot(slot),
+            Page::Poisoned => unpoison(m, held.owner(index)),
         }
     }
+}
+
+/// Lets accesses to a poisoned page fault again.
+fn unpoison<P: Platform>(m: &Machine<P>, owner: Owner) {
+    m.platform.unpoison(owner.space, owner.vpn);
 }
 
 /// Drops held pages of several frames, and releases them.
@@ -81,6 +133,7 @@ fn drop_folios<P: Platform>(m: &Machine<P>, held: Held<'_, P>) {
                 folio::abandon(m, &folio);
             }
             Page::Swapped(slot) => folio::release_slots(m, slot, space.order()),
+            Page::Poisoned => unreachable!("pages of several frames are not poisoned"),
         }
     }
     m.count(Counter::PgDiscard, (held.len() << space.order().0) as u64);
@@ -104,8 +157,11 @@ pub fn relocate<P: Platform>(m: &Machine<P>, space: &Space<P>, range: Range, to:
                 Entry::ABSENT => Entry::ABSENT,
                 entry => entry.unmapped(),
             };
-            if let Page::Resident(pfn) = entry.page() {
-                m.adopt(pfn, target.owner(0));
+            match entry.page() {
+                Page::Resident(pfn) => m.adopt(pfn, target.owner(0)),
+                // The next access faults, and poisons the target.
+                Page::Poisoned => unpoison(m, held.owner(index)),
+                Page::Absent | Page::Swapped(_) => {}
             }
             target.release(|_, _| entry);
         }
@@ -199,7 +255,7 @@ fn unmap_all<P: Platform>(m: &Machine<P>, held: &Held<'_, P>, busy: Busy) {
     while let Some(first) = (at..held.len()).find(mapped) {
         let frame = |entry: &Entry| match entry.page() {
             Page::Resident(pfn) => Some(pfn),
-            Page::Absent | Page::Swapped(_) => None,
+            Page::Absent | Page::Swapped(_) | Page::Poisoned => None,
         };
         let stretch = held.entries()[first..].iter().take_while(|entry| entry.is_mapped());
         let frames: highwater_units::FrameList = stretch.filter_map(frame).collect();

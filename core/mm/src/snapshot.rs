@@ -124,5 +124,10 @@ pub fn restore<P: Platform>(m: &Machine<P>, space: &Space<P>, snapshot: &Snapsho
             held.release(|_, _| Entry::swapped(slot));
         }
     }
+    for vpn in snapshot.poisoned() {
+        let held = Large::Split(m).hold(space, *vpn);
+        drop_pages(m, &held);
+        held.release(|_, _| Entry::POISONED);
+    }
     shared::reserve(space, snapshot.resident())
 }

@@ -35,6 +35,10 @@ pub fn verify<P: Platform>(m: &Machine<P>, snapshots: &[Snapshot]) {
             for (index, entry) in held.entries().iter().enumerate() {
                 match entry.page() {
                     Page::Absent => {}
+                    Page::Poisoned => {
+                        assert_eq!(space.backing(), Backing::Anonymous, "files are read again");
+                        assert_eq!(*entry, Entry::POISONED, "a lost page has no state");
+                    }
                     Page::Swapped(slot) => {
                         assert_eq!(space.backing(), Backing::Anonymous, "files have no slots");
                         refer(&mut references, slot, space.order());

@@ -248,7 +248,7 @@ pub(crate) fn complete_held<P: Platform>(
 pub(crate) fn resident_frame(entry: Entry) -> Pfn {
     match entry.page() {
         Page::Resident(pfn) => pfn,
-        Page::Absent | Page::Swapped(_) => unreachable!("only resident pages are dirty"),
+        _ => unreachable!("only resident pages are dirty"),
     }
 }
 

@@ -104,7 +104,7 @@ pub struct AttachError(
 /// should cost about one system call. The caller holds no locks but entries.
 ///
 /// Used by `core/mm/src/fault/map.rs` (`map`), `core/mm/src/run.rs` (`unmap`),
-/// `core/mm/src/range.rs` (`discard`), `core/mm/src/snapshot.rs` (`copy`),
+/// `core/mm/src/range.rs` (`discard`, `poison`, `unpoison`), `core/mm/src/snapshot.rs` (`copy`),
 /// `core/mm/src/snapshot/shared.rs` (`map`, `inherit`),
 /// `core/mm/src/khugepaged/mod.rs` (`coalesce`), `core/mm/src/fault/resident.rs` (`allow_write`,
 /// `holds`), `core/mm/src/fault/pointers.rs` (`addresses`, `peek`),
@@ -161,6 +161,17 @@ pub trait Mmu {
     /// Unmaps a page for which [`Mmu::unmap`] returned [`Stop::Busy`], and drops its contents. The
     /// frame is then populated, with undefined contents.
     fn discard(&self, space: SpaceId, vpn: Vpn, pfn: Pfn);
+
+    /// Arranges that accesses to an unmapped page fail without asking the manager, and wakes the
+    /// threads that wait for the page. Does nothing to a page that is poisoned. `false`: the
+    /// platform cannot. By default accesses go on asking the manager, which refuses them.
+    fn poison(&self, _space: SpaceId, _vpn: Vpn) -> bool {
+        true
+    }
+
+    /// Ends [`Mmu::poison`]: accesses to the page fault as those to other unmapped pages do. Does
+    /// nothing to a page that is not poisoned.
+    fn unpoison(&self, _space: SpaceId, _vpn: Vpn) {}
 
     /// Copies a mapped page for which [`Mmu::unmap`] returned [`Stop::Busy`] from its frame `from`
     /// into another frame, which is populated and not mapped. The page stays mapped.

@@ -145,6 +145,7 @@ impl From<FaultError> for Error {
             FaultError::Write(error) => Error::Write(error),
             FaultError::ReadOnly => Error::ReadOnly,
             FaultError::BeyondEnd => unreachable!("ranges are checked"),
+            FaultError::Poisoned => unreachable!("only pages of programs are poisoned"),
         }
     }
 }

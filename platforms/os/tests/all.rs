@@ -11,6 +11,7 @@ mod files;
 mod folios;
 mod huge_pages;
 mod manager;
+mod poison;
 mod readahead;
 mod refusals;
 mod runs;

@@ -1,6 +1,7 @@
 //! The userfaultfd interface of the kernel: structures and ioctls of <linux/userfaultfd.h>.
 //!
-//! Kernel documentation: admin-guide/mm/userfaultfd. MOVE needs Linux 6.8, write protection 5.7.
+//! Kernel documentation: admin-guide/mm/userfaultfd. MOVE needs Linux 6.8, POISON 6.6, write
+//! protection 5.7.
 
 use crate::descriptor::Descriptor;
 use rustix::io::Errno;
@@ -29,6 +30,8 @@ pub mod feature {
     pub const PAGEFAULT_FLAG_WP: u64 = 1 << 0;
     /// A missing page raises SIGBUS in the thread instead of a message.
     pub const SIGBUS: u64 = 1 << 7;
+    /// UFFDIO_POISON exists.
+    pub const POISON: u64 = 1 << 14;
     /// UFFDIO_MOVE exists.
     pub const MOVE: u64 = 1 << 16;
 }
@@ -85,6 +88,14 @@ struct ProtectArgs {
     mode: u64,
 }
 
+/// The last word is the number of bytes done, or minus an error.
+#[repr(C)]
+struct PoisonArgs {
+    range: RangeArgs,
+    mode: u64,
+    done: i64,
+}
+
 /// `_IOWR(0xaa, number, size)`, or `_IOR` for WAKE.
 const fn request(direction: u64, number: u64, size: usize) -> u64 {
     direction << 30 | (size as u64) << 16 | 0xaa << 8 | number
@@ -98,6 +109,7 @@ const IO_WAKE: u64 = request(READ, 0x02, size_of::<RangeArgs>());
 const IO_COPY: u64 = request(READ_WRITE, 0x03, size_of::<TransferArgs>());
 const IO_MOVE: u64 = request(READ_WRITE, 0x05, size_of::<TransferArgs>());
 const IO_WRITEPROTECT: u64 = request(READ_WRITE, 0x06, size_of::<ProtectArgs>());
+const IO_POISON: u64 = request(READ_WRITE, 0x08, size_of::<PoisonArgs>());
 /// `_IO(0xaa, 0)` on /dev/userfaultfd.
 const IO_NEW: u64 = request(0, 0x00, 0);
 
@@ -287,6 +299,11 @@ impl Source {
         }
     }
 
+    /// Whether this kernel has UFFDIO_POISON. It is older than UFFDIO_MOVE.
+    pub(crate) fn can_poison(&self, mapping: Mapping) -> bool {
+        mapping == Mapping::Move || self.open(feature::POISON).is_ok()
+    }
+
     /// Opens a userfaultfd for faults in the memory of this process.
     ///
     /// # Errors
@@ -435,6 +452,21 @@ impl Userfaultfd {
             }
         }
         Ok(())
+    }
+
+    /// Poisons a hole: accesses to it raise SIGBUS (BUS_MCEERR_AR), and system calls fail with
+    /// EFAULT, until it is dropped or mapped over. Wakes threads that wait for it.
+    ///
+    /// # Errors
+    /// EEXIST: it is no hole, or poisoned; ENOENT: the range is not registered.
+    pub fn poison(&self, address: u64, len: usize) -> io::Result<()> {
+        loop {
+            let range = RangeArgs { start: address, len: len as u64 };
+            match self.call(IO_POISON, &mut PoisonArgs { range, mode: 0, done: 0 }) {
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => std::hint::spin_loop(),
+                result => return result,
+            }
+        }
     }
 
     /// Write-protects mapped pages; or makes them writable, and wakes threads that wait for that.

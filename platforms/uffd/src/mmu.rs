@@ -4,6 +4,7 @@
 //! map           UFFDIO_COPY from the stage, read-only pages write-protected by the same call
 //! unmap_batch   take_out.rs
 //! unmap         the same for consecutive pages, up to the first that cannot be unmapped
+//! poison        UFFDIO_POISON, unless threads serve themselves; it ends when the page is dropped
 //! ```
 //! Mapping flushes no TLB. Unmapping a batch flushes once to write-protect each block of 2 MiB with
 //! pages that may change meanwhile, and once to drop all pages.
@@ -88,6 +89,25 @@ impl Mmu for Uffd {
         // SAFETY: a page of a space whose contents are not needed.
         let _ = unsafe { sys::advise(address, PAGE_SIZE, Advice::LinuxDontNeed) };
         self.stage.count_dropped(1);
+    }
+
+    fn poison(&self, space: SpaceId, vpn: Vpn) -> bool {
+        if self.areas.delivery(space) == Delivery::InThread {
+            // The thread that accesses the page asks the manager, and system calls fail anyway.
+            return true;
+        }
+        let address = self.areas.address(space, vpn) as u64;
+        let poisoned = self.areas.uffd(space).poison(address, PAGE_SIZE);
+        poisoned.map_or_else(|error| error.raw_os_error() == Some(libc::EEXIST), |()| true)
+    }
+
+    fn unpoison(&self, space: SpaceId, vpn: Vpn) {
+        // Fails where a raw system call has mapped something else over the page.
+        if self.areas.delivery(space) == Delivery::Handler && self.poison(space, vpn) {
+            let address = self.areas.address(space, vpn);
+            // SAFETY: a page of a space, without contents: it is poisoned.
+            let _ = unsafe { sys::advise(address, PAGE_SIZE, Advice::LinuxDontNeed) };
+        }
     }
 
     fn copy(&self, space: SpaceId, vpn: Vpn, _: Pfn, to: Pfn) {
@@ -448,6 +468,23 @@ mod tests {
         platform.unmap_batch(&mut pages);
         assert_eq!(platform.calls().protects, before);
         pages.iter().for_each(|page| assert_eq!(platform.load(page.pfn, 0), 100 + page.vpn.0));
+    }
+
+    #[test]
+    fn system_calls_fail_at_a_poisoned_page_until_it_is_unpoisoned() {
+        let Some(platform) = platform(Mapping::Move) else { return };
+        platform.unmap_batch(&mut [page_of(3)]);
+        for _ in 0..2 {
+            assert!(platform.can_poison() && platform.poison(SPACE, Vpn(3)));
+            let path = platform.address(SPACE, Vpn(3)).cast_const().cast();
+            // SAFETY: the kernel checks the path.
+            let result = unsafe { libc::access(path, 0) };
+            let error = std::io::Error::last_os_error().raw_os_error();
+            assert_eq!((result, error), (-1, Some(libc::EFAULT)));
+        }
+        platform.unpoison(SPACE, Vpn(3));
+        let mapped = platform.map(SPACE, Vpn(3), &[Pfn(3)], Protection::ReadWrite);
+        assert_eq!((mapped, word(&platform, 3), word(&platform, 4)), (Progress::all(1), 103, 104));
     }
 
     /// With COPY, with MOVE, and with MOVE for pages that may be pinned.

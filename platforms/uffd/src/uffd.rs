@@ -25,6 +25,8 @@ pub struct Uffd {
     pub(crate) stage: Stage,
     pub(crate) drops: Drops,
     pub(crate) residency: Residency,
+    /// Whether the kernel has UFFDIO_POISON.
+    poisons: bool,
     /// With MOVE: the area to which pages that may be pinned are moved.
     transit: Option<Transit>,
     /// Whether the program may pin pages for I/O.
@@ -77,12 +79,14 @@ impl Uffd {
         source: Source,
     ) -> io::Result<Uffd> {
         let topology = Topology::of_host();
+        let poisons = source.can_poison(mapping);
         let transit = (mapping == Mapping::Move).then(|| Transit::new(&source)).transpose()?;
         Ok(Uffd {
             locks: LockTable::new(topology.clone()),
             stage: Stage::new(memory.pages() as u32, topology.count())?,
             drops: Drops::new(mapping)?,
             residency: Residency::new(),
+            poisons,
             transit,
             pins: AtomicBool::new(false),
             holds: AtomicBool::new(false),
@@ -137,6 +141,12 @@ impl Uffd {
     /// Sets address and fault delivery of a space that is added later.
     pub fn place(&self, space: SpaceId, placement: Placement) {
         self.areas.place(space, placement);
+    }
+
+    /// Whether `Mmu::poison` works in spaces with [`Delivery::Handler`]: the kernel raises SIGBUS
+    /// at poisoned pages. In other spaces it always works.
+    pub fn can_poison(&self) -> bool {
+        self.poisons
     }
 
     /// The address of a page of an attached space.

@@ -208,6 +208,6 @@ fn map_again<P: Platform>(
 fn frame(entry: Entry) -> Option<Pfn> {
     match entry.page() {
         Page::Resident(pfn) => Some(pfn),
-        Page::Absent | Page::Swapped(_) => None,
+        Page::Absent | Page::Swapped(_) | Page::Poisoned => None,
     }
 }

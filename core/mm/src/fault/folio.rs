@@ -31,6 +31,7 @@ pub(super) fn serve<P: Platform>(
         Page::Absent => zero(m, held),
         Page::Resident(head) => Ok(remap(m, held, head, access)),
         Page::Swapped(slot) => fetch(m, held, slot, access),
+        Page::Poisoned => Err(FaultError::Poisoned),
     }
 }
 

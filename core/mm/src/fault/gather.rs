@@ -51,6 +51,6 @@ fn place<P: Platform>(m: &Machine<P>, held: &Held<'_, P>) -> Option<Slot> {
         (Page::Absent, Backing::File { device }) => {
             Some(Slot { device, index: held.first().0 as u32 })
         }
-        (Page::Absent | Page::Resident(_) | Page::Swapped(_), _) => None,
+        (Page::Absent | Page::Resident(_) | Page::Swapped(_) | Page::Poisoned, _) => None,
     }
 }

@@ -57,7 +57,7 @@ fn decide<P: Platform>(m: &Machine<P>, space: &Space<P>, fault: Fault) -> Outcom
                 None => Outcome::Small,
             }
         }
-        Page::Resident(_) | Page::Swapped(_) => Outcome::Small,
+        Page::Resident(_) | Page::Swapped(_) | Page::Poisoned => Outcome::Small,
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn extend_swapped<P: Platform>(
 ) -> bool {
     let on_device = |entry: Entry| match entry.page() {
         Page::Swapped(slot) => slot.device == device,
-        Page::Absent | Page::Resident(_) => false,
+        Page::Absent | Page::Resident(_) | Page::Poisoned => false,
     };
     let len = held.len();
     if !held.extend_to(direction, Pinned::Refuse, on_device) {

@@ -52,7 +52,7 @@ pub(super) fn remap<P: Platform>(
 fn frame(entry: &Entry) -> Pfn {
     match entry.page() {
         Page::Resident(pfn) => pfn,
-        Page::Absent | Page::Swapped(_) => unreachable!("only resident pages were held"),
+        _ => unreachable!("only resident pages were held"),
     }
 }
 

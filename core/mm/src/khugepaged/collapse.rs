@@ -120,6 +120,7 @@ fn gather<'a, P: Platform>(
             Page::Resident(from) => m.platform.copy_frame(from, to),
             Page::Absent => m.platform.zero(&[to]),
             Page::Swapped(_) => {}
+            Page::Poisoned => unreachable!("a block with such a page is not collapsed"),
         }
     }
     Some(held)
@@ -229,6 +230,7 @@ fn replace<P: Platform>(m: &Machine<P>, held: HeldBlock<'_, P>, head: Pfn) {
             Page::Absent => {}
             Page::Resident(pfn) => m.abandon(pfn),
             Page::Swapped(slot) => m.release_slot(slot),
+            Page::Poisoned => unreachable!("a block with such a page is not collapsed"),
         }
     }
     install(m, &held, head);

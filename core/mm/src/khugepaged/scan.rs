@@ -48,7 +48,7 @@ pub(super) struct Survey {
     referenced: u32,
     /// Resident as part of a large page.
     large: u32,
-    /// Pinned or locked.
+    /// Pinned, locked or poisoned.
     barred: u32,
 }
 
@@ -62,12 +62,14 @@ impl Survey {
         match entry.page() {
             Page::Absent => self.none += 1,
             Page::Swapped(_) => self.swap += 1,
+            Page::Poisoned => {}
             Page::Resident(_) => {
                 self.referenced += u32::from(used);
                 self.large += u32::from(entry.is_large());
             }
         }
-        self.barred += u32::from(entry.is_locked() || entry.pins() > 0);
+        let is_lost = entry.page() == Page::Poisoned;
+        self.barred += u32::from(entry.is_locked() || entry.pins() > 0 || is_lost);
     }
 }
 
@@ -81,7 +83,7 @@ pub(super) enum Verdict {
     Collapse,
     /// It is large already, and in use.
     Large,
-    /// A page of it is pinned or locked.
+    /// A page of it is pinned, locked or poisoned.
     Busy,
     /// Too many are absent.
     ExceedNone,

@@ -104,7 +104,7 @@ pub(super) fn judge<P: Platform>(m: &Machine<P>, sample: &Sample) -> (usize, usi
     let entries = sample.pages().filter(|vpn| vpn.0 < space.pages()).map(|vpn| space.entry(vpn));
     let is_active = |entry: &Entry| match entry.page() {
         Page::Resident(pfn) => m.frames.place(pfn).get() == List::ActiveAnon.place(),
-        Page::Absent | Page::Swapped(_) => false,
+        Page::Absent | Page::Swapped(_) | Page::Poisoned => false,
     };
     let left = entries.filter(|entry| entry.is_probed() && is_active(entry));
     left.fold((0, 0), |(used, unused), entry| match entry.is_mapped() {
@@ -204,7 +204,7 @@ fn gather<'a, P: Platform>(
     }
     let due = |entry: Entry| match entry.page() {
         Page::Resident(pfn) => !is_spared(m, probing, pfn),
-        Page::Absent | Page::Swapped(_) => false,
+        Page::Absent | Page::Swapped(_) | Page::Poisoned => false,
     };
     batch.add_neighbours(m, node, List::active(kind), (space, owner.vpn), due);
     Gathered::Batched

@@ -15,11 +15,12 @@ pub struct SlotRun {
     pub pages: u32,
 }
 
-/// The contents of a space: in slots, and in memory that a fork shares.
+/// The contents of a space: in slots, in memory that a fork shares, and lost.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     slots: Vec<SlotRun>,
     resident: Vec<Range>,
+    poisoned: Vec<Vpn>,
 }
 
 impl Snapshot {
@@ -31,6 +32,11 @@ impl Snapshot {
     /// Pages in memory that the fork shares, in ascending order.
     pub fn resident(&self) -> &[Range] {
         &self.resident
+    }
+
+    /// Poisoned pages.
+    pub fn poisoned(&self) -> &[Vpn] {
+        &self.poisoned
     }
 
     /// The slots of a device up to the last one that has a page.
@@ -47,7 +53,8 @@ impl Snapshot {
             Some(SlotRun { slot: Slot { device, ..run.slot }, ..*run })
         };
         let slots = self.slots.iter().map(renumbered).collect::<Option<_>>()?;
-        Some(Snapshot { slots, resident: self.resident.clone() })
+        let (resident, poisoned) = (self.resident.clone(), self.poisoned.clone());
+        Some(Snapshot { slots, resident, poisoned })
     }
 
     /// Adds a page in a slot.
@@ -62,6 +69,11 @@ impl Snapshot {
             }
             _ => self.slots.push(SlotRun { vpn, slot, pages: 1 }),
         }
+    }
+
+    /// Adds a poisoned page.
+    pub(super) fn push_poisoned(&mut self, vpn: Vpn) {
+        self.poisoned.push(vpn);
     }
 
     /// Adds the pages of a run that are in memory, all mapped.

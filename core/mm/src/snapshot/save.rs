@@ -49,6 +49,10 @@ fn save_next<P: Platform>(
 ) -> Result<usize, FaultError> {
     match home(m, entries[at]) {
         Home::Nowhere => Ok(1),
+        Home::Lost => {
+            snapshot.push_poisoned(held.owner(at).vpn);
+            Ok(1)
+        }
         Home::Slot(slot) => {
             m.swap.duplicate(m.cpu(), slot);
             snapshot.push(held.owner(at).vpn, slot);
@@ -61,6 +65,8 @@ fn save_next<P: Platform>(
 /// Where a page's current contents are.
 enum Home {
     Nowhere,
+    /// The page is poisoned.
+    Lost,
     Slot(Slot),
     Frame(Pfn),
 }
@@ -69,6 +75,7 @@ fn home<P: Platform>(m: &Machine<P>, entry: Entry) -> Home {
     match (m.slot_of(entry), entry.page()) {
         (Some(slot), _) => Home::Slot(slot),
         (None, Page::Resident(pfn)) => Home::Frame(pfn),
+        (None, Page::Poisoned) => Home::Lost,
         (None, Page::Absent | Page::Swapped(_)) => Home::Nowhere,
     }
 }
@@ -85,7 +92,7 @@ fn save_stretch<P: Platform>(
     let alike = entries[at..].iter().take_while(|entry| entry.is_mapped() == mapped);
     let frame = |entry: &Entry| match home(m, *entry) {
         Home::Frame(pfn) => Some(pfn),
-        Home::Nowhere | Home::Slot(_) => None,
+        Home::Nowhere | Home::Lost | Home::Slot(_) => None,
     };
     let frames: FrameList = alike.map_while(frame).collect();
     let owner = held.owner(at);

@@ -89,7 +89,7 @@ pub(super) fn plan<P: Platform>(space: &Space<P>, parts: &[Range]) -> Vec<Range>
                     open.resident += 1;
                 }
                 Page::Absent => {}
-                Page::Resident(_) | Page::Swapped(_) => found.extend(open.take()),
+                Page::Resident(_) | Page::Swapped(_) | Page::Poisoned => found.extend(open.take()),
             }
         }
         found.extend(open);
@@ -199,7 +199,7 @@ fn bring_in<P: Platform>(m: &Machine<P>, held: &mut Held<'_, P>) -> Brought {
         }
     }
     let elsewhere = |entry: &Entry| match entry.page() {
-        Page::Swapped(_) => true,
+        Page::Swapped(_) | Page::Poisoned => true,
         Page::Resident(_) => entry.is_large(),
         Page::Absent => false,
     };

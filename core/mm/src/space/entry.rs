@@ -5,7 +5,8 @@
 //! payload | writes | pins | REF. | LARGE | DIRTY | ACC. | MAPPED | WAITERS | LOCKED | kind
 //! REF.: REFERENCED. ACC.: ACCESSED. Of a resident page, 63: AHEAD; 62: PROBED
 //! ```
-//! Kind: Absent (zeros, or the contents of the file), Resident (in a frame), Swapped (in a slot).
+//! Kind: Absent (zeros, or the contents of the file), Resident (in a frame), Swapped (in a slot),
+//! Poisoned (lost: it could not be read).
 //! Payload: a frame, a slot, or the shadow of an absent page.
 //!
 //! - LOCKED: a thread changes the page. The rest of the word stays as it was, except that pins may
@@ -31,6 +32,7 @@ use highwater_units::{Pfn, Slot};
 const KIND: u64 = 0b11;
 const RESIDENT: u64 = 1;
 const SWAPPED: u64 = 2;
+const POISONED: u64 = 3;
 pub(super) const LOCKED: u64 = 1 << 2;
 pub(super) const WAITERS: u64 = 1 << 3;
 const MAPPED: u64 = 1 << 4;
@@ -56,6 +58,8 @@ pub enum Page {
     Resident(Pfn),
     /// In a slot; its frame may still be in the swap cache.
     Swapped(Slot),
+    /// Lost: it could not be read. Accesses fail until it is discarded.
+    Poisoned,
 }
 
 /// The value of an entry.
@@ -65,6 +69,9 @@ pub struct Entry(pub(super) u64);
 impl Entry {
     /// A page of zeros, or one that is on the device of its file.
     pub const ABSENT: Entry = Entry(0);
+
+    /// A page that is lost.
+    pub const POISONED: Entry = Entry(POISONED);
 
     /// A page in a frame, unmapped and clean.
     pub fn resident(pfn: Pfn) -> Entry {
@@ -183,6 +190,7 @@ impl Entry {
         match self.0 & KIND {
             RESIDENT => Page::Resident(Pfn((self.0 >> PAYLOAD_SHIFT) as u32)),
             SWAPPED => Page::Swapped(Slot::from_bits(self.0 >> PAYLOAD_SHIFT)),
+            POISONED => Page::Poisoned,
             _ => Page::Absent,
         }
     }
@@ -278,5 +286,8 @@ mod tests {
         assert_eq!((evicted.page(), evicted.shadow()), (Page::Absent, Some(shadow)));
         assert_eq!((Entry::ABSENT.shadow(), full.shadow()), (None, None));
         assert_eq!(Entry::ABSENT.page(), Page::Absent);
+        let poisoned = Entry(Entry::POISONED.0 | LOCKED | WAITERS).settled();
+        assert_eq!((poisoned.page(), poisoned.shadow()), (Page::Poisoned, None));
+        assert!(!poisoned.is_mapped() && !poisoned.is_dirty() && poisoned != Entry::ABSENT);
     }
 }

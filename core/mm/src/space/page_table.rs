@@ -193,7 +193,7 @@ impl<P: Platform> Space<P> {
         let first_use = if seen.is_ahead() { FirstUse::OfAhead } else { FirstUse::No };
         match seen.page() {
             Page::Resident(pfn) => Some((pfn, first_use)),
-            Page::Absent | Page::Swapped(_) => unreachable!("only resident pages are mapped"),
+            _ => unreachable!("only resident pages are mapped"),
         }
     }
 

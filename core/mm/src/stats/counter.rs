@@ -83,6 +83,7 @@ counters! {
     SwapRaPointers "swap_ra_pointers" sum "Pages requested because a page of a stream names them."
     SwapIoErrors "swap_io_errors" sum "Failed transfers, without writes refused for lack of room."
     SwapWriteErrors "swap_write_errors" sum "Failed writes among swap_io_errors, swap and files."
+    PgPoisoned "pgpoisoned" sum "Pages lost because they could not be read; accesses raise SIGBUS."
     SwapRefused "swap_refused" sum "Pages that a device with free slots refused for lack of room."
     SwapBusy "swap_busy" sum "Pages turned away at their slots: one of several servers was silent."
     PgDropClean "pgdrop_clean" sum "Pages evicted without a write: clean, in their slot or file."
