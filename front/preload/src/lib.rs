@@ -69,6 +69,7 @@ mod lines;
 mod loading;
 mod lock;
 mod looks;
+mod lost;
 mod malloc;
 mod mapped;
 mod mapping;

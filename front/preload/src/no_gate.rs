@@ -46,6 +46,10 @@ pub(crate) fn is_writable(_: usize) -> bool {
     false
 }
 
+pub(crate) fn has_handler(_: libc::c_int) -> bool {
+    false
+}
+
 pub(crate) fn is_on() -> bool {
     false
 }

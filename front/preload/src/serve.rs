@@ -7,6 +7,7 @@ use crate::cpu_lock::CpuLock;
 use crate::dump::Dump;
 use crate::end::{end, kill_program, say};
 use crate::hints::Hints;
+use crate::lost::{self, Lines, Outcome};
 use crate::mapped::{Files, PLACES};
 use crate::others::Others;
 use crate::process::{Process, SPACE, running};
@@ -16,7 +17,7 @@ use crate::serving::Serving;
 use crate::unpaged::Unpaged;
 use crate::{dump, gate, heap, malloc, ranges, swap_room, swap_set};
 use highwater_devices::Device;
-use highwater_mm::{Config, FaultError, Manager, Range, Unadopted};
+use highwater_mm::{Config, FaultError, Manager, Poisoned, Range, Unadopted};
 use highwater_os::helper::Program as Served;
 use highwater_platform::Cpu;
 use highwater_serve::{Cause, Owner, Part};
@@ -87,8 +88,7 @@ impl Process {
         memory.share.iter().try_for_each(|share| swap_room::share(share, &own))?;
         let inherited = devices.len();
         devices.extend(own);
-        let limit = || "255 generations of processes hold swapped pages".to_owned();
-        u8::try_from(devices.len()).map_err(|_| limit())?;
+        expect_numbers(devices.len())?;
         let platform = platform(&settings, &memory, devices, source)?;
         let delivery = placement.delivery;
         platform.place(SPACE, placement);
@@ -108,6 +108,7 @@ impl Process {
             manager: manager.clone(),
             dump: dump.clone(),
             faults: faults.clone(),
+            lines: Lines::default(),
         });
         let serving = Serving::start(delivery, &manager, SPACE, owner.clone());
         let serving = serving.map_err(|error| format!("no thread to serve faults: {error}"))?;
@@ -156,6 +157,12 @@ impl Process {
             end_for(error, &self.manager);
         }
     }
+}
+
+/// Refuses more devices than can be numbered.
+fn expect_numbers(devices: usize) -> Result<(), String> {
+    let limit = "255 generations of processes hold swapped pages";
+    u8::try_from(devices).map(|_| ()).map_err(|_| limit.to_owned())
 }
 
 /// The parts of the range that core files contain: none yet, and nothing of the manager's.
@@ -225,6 +232,7 @@ struct Program {
     manager: Arc<Manager<Uffd>>,
     dump: Arc<Dump>,
     faults: Arc<CpuLock>,
+    lines: Lines,
 }
 
 impl Program {
@@ -232,6 +240,25 @@ impl Program {
     fn is_changing(&self, vpn: Vpn) -> bool {
         let regions = read(&self.regions);
         regions.await_change(vpn)
+    }
+
+    /// The program needs a page that cannot be read: it gets SIGBUS if it handles that, or is
+    /// ended.
+    fn lose(&self, process: &Process, vpn: Vpn, error: FaultError) {
+        let manager = &self.manager;
+        let platform = manager.platform();
+        // `--mapping copy` uses the kernel as if it were an old one.
+        let can_poison = platform.can_poison() && process.settings.mapping != Wanted::Copy;
+        match lost::decide(lost::sigbus(), platform.delivery(SPACE), can_poison) {
+            Outcome::End => end_for(error, manager),
+            Outcome::Signal => {
+                let address = process.address(vpn) as usize;
+                let report = || self.lines.print(address, &Cause::of(error, manager));
+                if manager.poison(SPACE, vpn, report) == Poisoned::Refused {
+                    end_for(error, manager);
+                }
+            }
+        }
     }
 
     /// Refuses a write to a page of a file: it becomes a SIGSEGV.
@@ -286,6 +313,9 @@ impl Owner for Program {
             (FaultError::ReadOnly, _) => self.refuse_write(part),
             (FaultError::Read(_) | FaultError::BeyondEnd, Some(process)) if part.space != SPACE => {
                 process.hand_over_file(part.space);
+            }
+            (FaultError::Read(_) | FaultError::Poisoned, Some(process)) => {
+                self.lose(process, part.vpn, error);
             }
             _ => end_for(error, &self.manager),
         }

@@ -50,6 +50,7 @@ impl Cause {
                 Some(device) => Cause::Changed { device },
                 None => Cause::Unreadable { error, devices: names() },
             },
+            FaultError::Poisoned => Cause::Unreadable { error, devices: names() },
             FaultError::OutOfMemory if failed => Cause::WritesFail { devices: names() },
             _ => Cause::Short { error, devices: names() },
         }

@@ -34,7 +34,8 @@ pub trait Owner: Send + Sync + 'static {
     }
 
     /// Handles a fault that cannot be served. The faulting thread retries its access afterwards, so
-    /// this function ends the process, or arranges that the kernel answers the access.
+    /// this function ends the process, or arranges that the kernel answers the access, for example
+    /// by SIGBUS ([`Manager::poison`]).
     fn failed(&self, part: Part, error: FaultError);
 
     /// Handles an access to a page that belongs to no part. The faulting thread retries the access

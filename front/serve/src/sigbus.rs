@@ -21,7 +21,7 @@ use crate::desk::Desk;
 use crate::owner::{At, Outcome, Owner, answer, attempt};
 #[cfg(target_arch = "x86_64")]
 use crate::resume::resume;
-use highwater_mm::{Access, Manager};
+use highwater_mm::{Access, FaultError, Manager};
 use highwater_uffd::{Uffd, api};
 use highwater_units::SpaceId;
 use std::cell::Cell;
@@ -130,6 +130,8 @@ pub enum Signalled {
     Served,
     /// No served space has the address.
     Elsewhere,
+    /// The page is lost (`Manager::poison`).
+    Lost,
     /// The thread was serving another fault: it cannot serve this one.
     Nested,
 }
@@ -141,6 +143,11 @@ pub enum Signalled {
 pub unsafe fn serve(info: *const libc::siginfo_t, context: *mut libc::c_void, by: By) -> Signalled {
     // SAFETY: the kernel passes a siginfo and a ucontext that live while the handler runs.
     let (address, write) = unsafe { ((*info).si_addr() as u64, is_write(context)) };
+    // SAFETY: as above.
+    if unsafe { (*info).si_code } == libc::BUS_MCEERR_AR {
+        // Its memory has failed.
+        return Signalled::Lost;
+    }
     let Some((served, at)) = find(address, write) else { return Signalled::Elsewhere };
     // SAFETY: as above.
     if unsafe { leave_copy(context) } {
@@ -155,7 +162,12 @@ pub unsafe fn serve(info: *const libc::siginfo_t, context: *mut libc::c_void, by
         return retry_foreign(address);
     }
     FOREIGN.set(0);
-    Signalled::Served
+    if is_lost(outcome) { Signalled::Lost } else { Signalled::Served }
+}
+
+/// Whether the fault is at a page that was lost before: its owner knows.
+fn is_lost(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Failed(_, FaultError::Poisoned))
 }
 
 /// Calls `act`, which locks pages. A signal handler that interrupts `act` and touches one of these
@@ -211,7 +223,8 @@ fn serve_for(served: &Served, at: At, by: By) -> Outcome {
             let outcome = attempt(manager, &**owner, at, |_| ());
             // A child of vfork may have closed its copies of the descriptors. Failures are handled
             // by the owner in the helper only.
-            if api::take_lost() || matches!(outcome, Outcome::Failed(..) | Outcome::Stray) {
+            let fails = matches!(outcome, Outcome::Failed(..) | Outcome::Stray);
+            if api::take_lost() || fails && !is_lost(outcome) {
                 return desk.ask(at);
             }
             outcome
@@ -261,7 +274,7 @@ extern "C" fn on_sigbus(
     let signalled = unsafe { serve(info, context, By::ThisThread) };
     match signalled {
         Signalled::Served => {}
-        Signalled::Elsewhere => pass_on(signal, info, context),
+        Signalled::Elsewhere | Signalled::Lost => pass_on(signal, info, context),
         Signalled::Nested => end_nested(),
     }
     // SAFETY: as above.

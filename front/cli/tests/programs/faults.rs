@@ -151,6 +151,47 @@ fn mappings_on_a_disk_that_fails() {
     }
 }
 
+/// A program that handles SIGBUS gets it at the pages that are lost, with a line; lost.c says what
+/// it checks. Where handlers serve faults on a kernel without UFFDIO_POISON, nothing can raise it:
+/// the program ends like others.
+#[test]
+fn a_program_that_handles_sigbus_goes_on_without_lost_pages() {
+    const SIGBUS: &str = ": the program gets SIGBUS at 0x";
+    let place = Place::beside_others();
+    let lost = place.c_program("lost", &["12"]);
+    for mode in Mode::ALL {
+        for (faults, reason) in [("read=200", READ), ("lost=20,after=50", CHANGED)] {
+            let swap = Swap::Flaky(faults);
+            let limits =
+                Limits { swap, swap_size: 64 * MIB, mode: Some(mode), ..Limits::of(4 * MIB) };
+            for limits in [Limits { mapping: "copy", ..limits }, limits] {
+                let run = place.run_with_time_limit(&limits, &lost, TIME_LIMIT);
+                let what = format!("{faults} {mode:?} {}", limits.mapping);
+                note(&format!("{what}: {} {}", run.status, run.text().trim_end()));
+                if mode != Mode::InThread && limits.mapping == "copy" {
+                    expect_no_bare_signal(&what, &run);
+                    expect_one_line(&what, &run, &[reason]);
+                    continue;
+                }
+                assert!(run.status.success(), "{what}: {} {}", run.status, run.errors);
+                let explained = |line: &str| line.contains(reason) && line.contains(SIGBUS);
+                assert!(run.errors.lines().all(explained), "{what}: {}", run.errors);
+                assert!(place.report().number("/vmstat/pgpoisoned") >= 5, "{what}");
+                assert_one_line_a_page(&what, &run.errors);
+            }
+        }
+    }
+}
+
+/// A line for each page, and at most 16 from each of the three processes.
+fn assert_one_line_a_page(what: &str, errors: &str) {
+    let most = 3 * 16;
+    let lines = errors.lines().count();
+    assert!((5..=most).contains(&lines), "{what}: {lines} lines");
+    let last = errors.lines().filter(|line| line.ends_with("further lost pages are not reported"));
+    assert!(last.count() <= 3, "{what}: {errors}");
+}
+
 /// A user cannot inject faults by accident.
 #[test]
 fn faults_are_refused_without_the_variable_of_the_tests() {

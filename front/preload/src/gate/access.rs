@@ -4,11 +4,15 @@
 //! is asked whether a page may be accessed at all: MADV_POPULATE reports EFAULT for a page that is
 //! only missing, and another error for one that is not mapped, or not permitted; and the regions
 //! say which missing pages the program has unmapped. Memory outside the range is checked in the
-//! same way. Regions that a thread has looked up are not asked about again (known.rs).
+//! same way. Regions that a thread has looked up are not asked about again (known.rs). If the
+//! program handles SIGBUS, each page is probed before a call, and copies end at a page that is lost
+//! (probe.rs): its handler must not run in the middle of a copy.
 
-use super::known;
+use super::kept::has_handler;
 use super::mask::{Mask, without};
+use super::range::is_paged;
 use super::state::call;
+use super::{known, probe};
 use crate::errno::{errno, set_errno};
 use crate::process::{self, SPACE};
 use crate::regions::Use;
@@ -66,6 +70,30 @@ fn is_in_use(page: usize, access: Access) -> bool {
 
 /// How many bytes from `address` on, of `len`, can be accessed.
 pub(super) fn accessible(address: usize, len: usize, access: Access) -> usize {
+    let len = permitted(address, len, access);
+    // A program without a handler is ended when it needs a lost page.
+    if has_handler(libc::SIGBUS) && is_paged(address) {
+        before_lost(address, len, access)
+    } else {
+        len
+    }
+}
+
+/// How many bytes from `address` on, of `len`, come before the first lost page. Brings the others
+/// in.
+fn before_lost(address: usize, len: usize, access: Access) -> usize {
+    let is_there = |at: usize| match access {
+        Access::Read => probe::load(at),
+        Access::Write => probe::store(at),
+    };
+    let next_page = |at: &usize| Some((at / PAGE_SIZE + 1) * PAGE_SIZE);
+    let bytes = std::iter::successors(Some(address), next_page);
+    let lost = bytes.take_while(|at| *at - address < len).find(|at| !is_there(*at));
+    lost.map_or(len, |lost| lost - address)
+}
+
+/// How many bytes from `address` on, of `len`, the program may access.
+fn permitted(address: usize, len: usize, access: Access) -> usize {
     let Some(end) = address.checked_add(len) else { return 0 };
     let mask = PAGE_SIZE - 1;
     let Some(last) = end.checked_add(mask) else { return 0 };
@@ -99,10 +127,9 @@ pub(crate) fn is_writable(page: usize) -> bool {
 /// # Safety
 /// `to` has room for `len` bytes.
 pub(super) unsafe fn copy_in(to: *mut u8, from: usize, len: usize) -> usize {
-    let len = accessible(from, len, Access::Read);
+    let len = permitted(from, len, Access::Read);
     // SAFETY: readable, as just checked; the caller vouches for `to`.
-    unsafe { to.copy_from(std::ptr::with_exposed_provenance(from), len) };
-    len
+    unsafe { copy(to, std::ptr::with_exposed_provenance(from), len) }
 }
 
 /// Copies bytes to where the program wants them; returns how many could be written.
@@ -110,9 +137,23 @@ pub(super) unsafe fn copy_in(to: *mut u8, from: usize, len: usize) -> usize {
 /// # Safety
 /// `from` has `len` bytes.
 pub(super) unsafe fn copy_out(to: usize, from: *const u8, len: usize) -> usize {
-    let len = accessible(to, len, Access::Write);
+    let len = permitted(to, len, Access::Write);
     // SAFETY: writable, as just checked; the caller vouches for `from`.
-    unsafe { std::ptr::with_exposed_provenance_mut::<u8>(to).copy_from(from, len) };
+    unsafe { copy(std::ptr::with_exposed_provenance_mut(to), from, len) }
+}
+
+/// Copies bytes; returns how many were copied: those before the first lost page, or all.
+///
+/// # Safety
+/// Both have `len` bytes, and the program's may be accessed. They do not overlap.
+pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
+    // SAFETY: as the caller says.
+    unsafe {
+        if has_handler(libc::SIGBUS) {
+            return probe::copy(to, from, len);
+        }
+        to.copy_from_nonoverlapping(from, len);
+    }
     len
 }
 

@@ -6,7 +6,7 @@
 
 use super::mask::{self, Mask};
 use super::range::is_paged;
-use super::{actions, stacks};
+use super::{actions, probe, stacks};
 use crate::end::end;
 use crate::errno::{errno, set_errno};
 use crate::{later, signals};
@@ -59,8 +59,13 @@ extern "C" fn on_sigbus(
     let (info, context) = unsafe { (&mut *info, &mut *context.cast::<libc::ucontext_t>()) };
     match take(info, context) {
         Signalled::Served => {}
-        Signalled::Elsewhere if !helper::is_inside() => actions::pass_on(signal, info, context),
-        Signalled::Elsewhere | Signalled::Nested => {
+        Signalled::Lost | Signalled::Elsewhere if !is_sent(info) && probe::refuse(context) => {}
+        Signalled::Lost if may_pass_on(info) => {
+            set_lost(info);
+            actions::pass_on(signal, info, context);
+        }
+        Signalled::Elsewhere if may_pass_on(info) => actions::pass_on(signal, info, context),
+        Signalled::Elsewhere | Signalled::Lost | Signalled::Nested => {
             // SAFETY: the kernel's structure.
             let address = unsafe { info.si_addr() };
             end(&format!("the memory manager cannot access {address:?}"));
@@ -69,9 +74,33 @@ extern "C" fn on_sigbus(
     set_errno(saved);
 }
 
+/// Whether the program's handler may run: it may leave by longjmp, so this thread must not be
+/// inside the manager, where it may hold locks. A signal that a process has sent can wait for none.
+fn may_pass_on(info: &libc::siginfo_t) -> bool {
+    !helper::is_inside() && (is_sent(info) || !signals::are_blocked())
+}
+
+/// Whether a process has sent the signal.
+fn is_sent(info: &libc::siginfo_t) -> bool {
+    info.si_code <= 0
+}
+
+/// Has the signal say that a page is lost, as the kernel says it of memory that has failed.
+fn set_lost(info: &mut libc::siginfo_t) {
+    /// Where siginfo_t has `si_addr_lsb`.
+    const LSB_AT: usize = 24;
+    if info.si_code == libc::BUS_MCEERR_AR {
+        return;
+    }
+    info.si_code = libc::BUS_MCEERR_AR;
+    // SAFETY: a field of the kernel's structure, for signals with an address.
+    unsafe {
+        (&raw mut *info).byte_add(LSB_AT).cast::<i16>().write(highwater_units::PAGE_SHIFT as i16);
+    }
+}
+
 fn take(info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> Signalled {
-    if info.si_code <= 0 {
-        // A process has sent it.
+    if is_sent(info) {
         return Signalled::Elsewhere;
     }
     if !helper::is_inside() && stacks::give(context) {

@@ -84,7 +84,7 @@ impl Pending {
     /// Makes the copies for a system call, or for the C library's function around it.
     ///
     /// # Errors
-    /// ENOMEM.
+    /// ENOMEM; EFAULT: a page is lost that was there when it was probed.
     pub(super) fn new(
         number: usize,
         kinds: &[Argument],
@@ -119,7 +119,9 @@ impl Pending {
             if part.is_compared() {
                 part.before = bounce.take_for(part.len);
             }
-            part.fill(from);
+            if !part.fill(from) {
+                return Err(libc::EFAULT);
+            }
             given[part.argument] = part.copy as usize;
         }
         Ok(Pending { parts, arguments, given, _bounce: bounce })
@@ -133,8 +135,8 @@ impl Pending {
             let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
             // SAFETY: a piece, to memory that was accessible; if another thread has unmapped it
             // since, the program ends as by a store of its own.
-            unsafe { part.copy_back(to, len.min(part.len)) };
-            if len > part.len {
+            let whole = unsafe { part.copy_back(to, len.min(part.len)) };
+            if len > part.len || !whole {
                 result = -(libc::EFAULT as isize);
             }
         }
@@ -163,31 +165,32 @@ impl Part {
         }
     }
 
-    /// Copies what the kernel has written.
+    /// Copies what the kernel has written; `false`: a page is lost.
     ///
     /// # Safety
     /// The program may write `len` bytes at `to`; the part has as many.
-    unsafe fn copy_back(&self, to: *mut u8, len: usize) {
+    unsafe fn copy_back(&self, to: *mut u8, len: usize) -> bool {
         // SAFETY: as the caller says; `fill` has filled `before`, if there is one.
         unsafe {
             if self.before.is_null() {
-                return to.copy_from_nonoverlapping(self.copy, len);
+                return access::copy(to, self.copy, len) == len;
             }
-            for at in (0..len).filter(|at| *self.copy.add(*at) != *self.before.add(*at)) {
-                to.add(at).write_volatile(*self.copy.add(at));
-            }
+            let mut changed = (0..len).filter(|at| *self.copy.add(*at) != *self.before.add(*at));
+            changed.all(|at| access::copy(to.add(at), self.copy.add(at), 1) == 1)
         }
     }
 
-    /// Copies what the kernel reads, or may leave alone.
-    fn fill(&self, from: usize) {
+    /// Copies what the kernel reads, or may leave alone; `false`: a page is lost.
+    fn fill(&self, from: usize) -> bool {
         if let Argument::Out(Len::Result(_) | Len::ResultItems(..)) = self.kind {
-            return;
+            return true;
         }
         let from = std::ptr::with_exposed_provenance::<u8>(from);
         // SAFETY: accessible memory, to a piece of that length; a string has room for its 0.
         unsafe {
-            self.copy.copy_from_nonoverlapping(from, self.len);
+            if access::copy(self.copy, from, self.len) < self.len {
+                return false;
+            }
             if !self.before.is_null() {
                 self.before.copy_from_nonoverlapping(self.copy, self.len);
             }
@@ -200,6 +203,7 @@ impl Part {
                 _ => {}
             }
         }
+        true
     }
 }
 

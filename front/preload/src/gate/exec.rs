@@ -57,31 +57,31 @@ impl Scratch {
         unsafe { self.base.add(at) }
     }
 
-    /// Copies a string of `len` bytes.
-    fn string(&mut self, from: usize, len: usize) -> usize {
+    /// Copies a string of `len` bytes; `None`: a page is lost.
+    fn string(&mut self, from: usize, len: usize) -> Option<usize> {
         let to = self.take(len + 1);
         // SAFETY: a piece of that length.
         unsafe {
-            access::copy_in(to, from, len);
             to.add(len).write(0);
+            (access::copy_in(to, from, len) == len).then_some(to as usize)
         }
-        to as usize
     }
 
-    /// Copies strings and their pointers.
-    fn strings(&mut self, from: &Strings) -> usize {
+    /// Copies strings and their pointers; `None`: a page is lost.
+    fn strings(&mut self, from: &Strings) -> Option<usize> {
         if from.array == 0 {
-            return 0;
+            return Some(0);
         }
         let pointers = self.take((from.count + 1) * size_of::<usize>()).cast::<usize>();
         for index in 0..from.count {
-            let copy = from.at(index).and_then(|at| Some(self.string(at, len_of(at)?)));
+            let string = from.at(index)?;
+            let copy = self.string(string, len_of(string)?)?;
             // SAFETY: a piece for all pointers and a null.
-            unsafe { pointers.add(index).write(copy.unwrap_or(0)) };
+            unsafe { pointers.add(index).write(copy) };
         }
         // SAFETY: as above.
         unsafe { pointers.add(from.count).write(0) };
-        pointers as usize
+        Some(pointers as usize)
     }
 }
 
@@ -149,9 +149,10 @@ pub(crate) fn with_copies<R>(
     // A call within another one is further down the stack, and may copy what that one has made.
     let is_first = user == 0 || is_left(user, here);
     let mut scratch = Scratch::new(len, usize::from(!is_first))?;
-    let path = if path == 0 { 0 } else { scratch.string(path, path_len) };
-    let arguments = scratch.strings(&arguments);
-    let environment = scratch.strings(&environment);
+    let path = if path == 0 { Some(0) } else { scratch.string(path, path_len) };
+    let path = path.ok_or(libc::EFAULT)?;
+    let arguments = scratch.strings(&arguments).ok_or(libc::EFAULT)?;
+    let environment = scratch.strings(&environment).ok_or(libc::EFAULT)?;
     if is_first {
         USER.set(here);
     }

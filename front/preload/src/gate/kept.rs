@@ -49,6 +49,11 @@ pub(super) fn kept(signal: c_int) -> Kept {
     Kept { handler, flags: flags as u64, mask: mask as Mask }
 }
 
+/// Whether the program has a handler for a signal whose action the kernel does not have.
+pub(crate) fn has_handler(signal: c_int) -> bool {
+    ![libc::SIG_DFL, libc::SIG_IGN].contains(&kept(signal).handler)
+}
+
 /// Keeps an action for a signal.
 pub(super) fn keep(signal: c_int, Kept { handler, flags, mask }: Kept) {
     let words = [handler, flags as usize, mask as usize];

@@ -7,7 +7,8 @@
 //!   handler.rs --- own_stack.rs: the way to the thread's own stack, or to call_stack.rs
 //!   make.rs    --- table.rs, calls.rs: what does the call do with its arguments?
 //!     long.rs      reads and writes of files that are too long for one copy
-//!     copied.rs    copies in (access.rs, known.rs), bounce buffer (bounce.rs), call, copies out
+//!     copied.rs    copies in (access.rs, known.rs, probe.rs), bounce buffer (bounce.rs), call,
+//!                  copies out
 //!     special.rs   vectors.rs  exec.rs  filters.rs     calls with pointers in structures
 //!     page.rs      the one instruction whose system calls the filter lets through
 //! hot.rs      --- read, write and their like: copies without the signal
@@ -53,6 +54,7 @@ mod mask;
 mod own_stack;
 mod page;
 mod peers;
+mod probe;
 mod range;
 mod signals;
 mod special;
@@ -69,6 +71,7 @@ use std::io;
 pub(crate) use access::is_writable;
 pub(crate) use bus::may_be_restricted;
 pub(crate) use exec::with_copies;
+pub(crate) use kept::has_handler;
 pub(crate) use mask::exchange as exchange_mask;
 pub(crate) use range::RANGE;
 pub(crate) use state::{Follow, call, is_on};

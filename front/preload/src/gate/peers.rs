@@ -250,10 +250,10 @@ impl Transfer {
         }
         let copies = part.ours;
         let got = if part.count > 0 { self.through(part) } else { FAULT };
-        if self.writes == Writes::Ours {
-            copy_back(&programs, &copies, got.max(0) as usize);
+        match self.writes {
+            Writes::Ours if got > 0 => copy_back(&programs, &copies, got as usize),
+            Writes::Ours | Writes::Theirs => got,
         }
-        got
     }
 
     /// Lets the kernel transfer a part from or to memory here that is not paged.
@@ -300,17 +300,22 @@ impl Transfer {
     }
 }
 
-/// Copies what the kernel has written, `done` bytes in all.
-fn copy_back(programs: &[Buffer], copies: &[Buffer], done: usize) {
+/// Copies what the kernel has written, `done` bytes in all; returns how many bytes come before the
+/// first lost page, or the error if there are none.
+fn copy_back(programs: &[Buffer], copies: &[Buffer], done: usize) -> isize {
     let mut left = done;
     for (program, copy) in programs.iter().zip(copies) {
         let len = copy.len.min(left);
         if program.base != copy.base && len > 0 {
+            let from = std::ptr::with_exposed_provenance(copy.base);
             // SAFETY: a piece of the bounce buffer.
-            unsafe {
-                copy_out(program.base, std::ptr::with_exposed_provenance(copy.base), len);
+            let copied = unsafe { copy_out(program.base, from, len) };
+            if copied < len {
+                let before = (done - left + copied) as isize;
+                return if before > 0 { before } else { FAULT };
             }
         }
         left -= len;
     }
+    done as isize
 }

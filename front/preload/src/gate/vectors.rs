@@ -168,9 +168,11 @@ impl Vectors {
             whole = there == buffer.len;
             if there > 0 {
                 let copy = self.piece(buffer.base, there, len)?;
-                if self.direction == Direction::Out {
-                    // SAFETY: a piece of that length.
-                    unsafe { copy_in(copy, buffer.base, there) };
+                // SAFETY: a piece of that length.
+                let fill = || unsafe { copy_in(copy, buffer.base, there) };
+                if self.direction == Direction::Out && fill() < there {
+                    // It was there when it was probed.
+                    return Err(libc::EFAULT);
                 }
                 *left -= there;
                 given = Buffer { base: copy as usize, len };
@@ -194,10 +196,11 @@ impl Vectors {
         last.take_last(there, &[]).ok_or(libc::ENOMEM)
     }
 
-    /// Copies what the kernel has written, `done` bytes in all.
-    fn finish(&self, done: isize) {
+    /// Copies what the kernel has written, `done` bytes in all; returns the result of the call,
+    /// which is EFAULT if a page is lost. It is not made again: the data is taken.
+    fn finish(&self, done: isize) -> isize {
         if self.direction == Direction::Out {
-            return;
+            return done;
         }
         let mut left = done.max(0) as usize;
         for index in 0..self.count {
@@ -205,13 +208,15 @@ impl Vectors {
             let (given, theirs) = unsafe { (*self.given.add(index), *self.theirs.add(index)) };
             let len = given.len.min(left);
             if given.base != theirs.base {
+                let from = std::ptr::with_exposed_provenance(given.base);
                 // SAFETY: a piece of the buffer.
-                unsafe {
-                    copy_out(theirs.base, std::ptr::with_exposed_provenance(given.base), len);
+                if unsafe { copy_out(theirs.base, from, len) } < len {
+                    return FAULT;
                 }
             }
             left -= len;
         }
+        done
     }
 }
 
@@ -227,8 +232,7 @@ fn array(number: usize, arguments: Arguments, direction: Direction) -> Result<is
     (given[1], given[2]) = (vectors.given as usize, vectors.count);
     // SAFETY: the program's call, with buffers of ours.
     let done = unsafe { page::call(number, given) };
-    vectors.finish(done);
-    Ok(done)
+    Ok(vectors.finish(done))
 }
 
 /// `struct msghdr` of the kernel.
@@ -284,11 +288,13 @@ fn message(number: usize, arguments: Arguments, direction: Direction) -> Result<
     let call = [arguments[0], header as usize, arguments[2], 0, 0, 0];
     // SAFETY: the program's call, with memory of ours.
     let done = unsafe { page::call(number, call) };
-    vectors.finish(done);
+    let done = vectors.finish(done);
     if direction == Direction::In && done >= 0 {
         // SAFETY: the kernel has changed it.
         let after = unsafe { header.read() };
-        report(arguments[1], theirs, given, after)?;
+        if !report(arguments[1], theirs, given, after) {
+            return Ok(FAULT);
+        }
     }
     Ok(done)
 }
@@ -303,17 +309,17 @@ fn copied(copy: *mut u8, from: usize, len: usize, direction: Direction) -> usize
     if got == len { copy as usize } else { from }
 }
 
-/// Copies the parts of a received message other than its data.
-fn report(address: usize, theirs: Header, given: Header, after: Header) -> Result<(), i32> {
+/// Copies the parts of a received message other than its data; `false`: a page is lost.
+fn report(address: usize, theirs: Header, given: Header, after: Header) -> bool {
     let out = |to: usize, from: usize, len: usize| {
+        let from = std::ptr::with_exposed_provenance::<u8>(from);
         // SAFETY: pieces of the bounce buffer, of at least that length.
-        let _ = unsafe { copy_out(to, std::ptr::with_exposed_provenance(from), len) };
+        to == from.addr() || unsafe { copy_out(to, from, len) } == len
     };
-    if theirs.name != given.name {
-        out(theirs.name, given.name, (after.name_len.min(given.name_len)) as usize);
-    }
-    if theirs.control != given.control {
-        out(theirs.control, given.control, after.control_len.min(given.control_len));
+    let name_len = after.name_len.min(given.name_len) as usize;
+    let control_len = after.control_len.min(given.control_len);
+    if !out(theirs.name, given.name, name_len) || !out(theirs.control, given.control, control_len) {
+        return false;
     }
     let changed = Header {
         name_len: if theirs.name == 0 { theirs.name_len } else { after.name_len },
@@ -321,7 +327,7 @@ fn report(address: usize, theirs: Header, given: Header, after: Header) -> Resul
         flags: after.flags,
         ..theirs
     };
-    access::write(address, &changed).then_some(()).ok_or(libc::EFAULT)
+    access::write(address, &changed)
 }
 
 /// `struct mmsghdr`: a header, and the length of its message.
