@@ -6,7 +6,7 @@
 use crate::commands::number::number;
 use clap::Args;
 use highwater_command::{counted, print, say, say_bare};
-use highwater_lab::swarm;
+use highwater_lab::swarm::{self, Case};
 use std::io::Write;
 use std::panic;
 use std::process::ExitCode;
@@ -116,7 +116,7 @@ impl Shared {
             Err(stuck) => {
                 self.failed.store(true, Relaxed);
                 let replay = replay(&seed.to_string());
-                say(format_args!("seed {seed} is stuck: {stuck}\n{replay}"));
+                say(format_args!("{} is stuck: {stuck}\n{replay}", Case::draw(seed)));
             }
         }
     }
