@@ -185,6 +185,8 @@ fn lead(
         return answer.give(Err(format!("no thread to share memory: {error}")));
     }
     process.calls.start(channel.as_ref());
+    // In a forked child: its parent's mappings.
+    process.trim_files();
     let publish = || process.reporter.run(&process.shares);
     let publish = spawn("report", Box::new(publish));
     answer.give(Ok(process));

@@ -61,6 +61,8 @@ pub(crate) struct CodeSeen {
     pub(crate) files: u64,
     /// How code counted.
     pub(crate) part: Part,
+    /// How mapped pages of large files counted.
+    pub(crate) mapped: Part,
 }
 
 impl Looks {
@@ -183,8 +185,10 @@ mod tests {
         const MIB: u64 = 1 << 20;
         let mut looks = Looks::from(FIRST);
         let part = Part { resident: 10 * MIB, counted: 2 * MIB };
-        let (signs, code) =
-            (Signs { unexplained: 0, shares: false }, CodeSeen { files: 3 * MIB, part });
+        let (signs, code) = (
+            Signs { unexplained: 0, shares: false },
+            CodeSeen { files: 3 * MIB, part, mapped: part },
+        );
         looks.note(Duration::ZERO, signs, Bytes(0), code);
         // Resident growth, code that was unmapped, growth of files.
         for (grown, unmapped, files, expected) in [

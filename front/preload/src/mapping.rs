@@ -16,9 +16,10 @@
 use crate::advise::populate;
 use crate::code;
 use crate::environment;
+use crate::file_maps;
 use crate::files;
 use crate::go;
-use crate::process::Process;
+use crate::process::{Process, already_running};
 use crate::protect::set_access;
 use crate::ranges::Over;
 use crate::regions::Use;
@@ -34,6 +35,8 @@ const PROT_ALL: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
 /// Largest alignment taken from a hint. Chromium reserves pools of 32 GiB, aligned so, and gives
 /// up other places.
 const ALIGN_MAX: usize = 1 << 36;
+/// A process that is not served yet is served for a mapped file of this size.
+const WORTH_A_START: usize = 16 << 20;
 
 /// How a request to map memory is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +154,7 @@ unsafe extern "C" fn mmap64(
 pub(crate) fn map_memory(call: Call) -> *mut c_void {
     let mapped = if call.is_fixed() {
         code::note_change(call.address, call.len);
+        file_maps::forget(call.address, call.len);
         map_at(call)
     } else {
         map(call)
@@ -165,7 +169,7 @@ fn map(call: Call) -> Result<usize, c_int> {
         let served = files::is_wanted(&request).then(start::get_for_files).flatten();
         return match served.and_then(|process| process.map_file(request)) {
             Some(address) => Ok(address as usize),
-            None => call.kernel(),
+            None => map_unpaged(call, Call::kernel),
         };
     };
     let Some(process) = start::get() else { return call.kernel() };
@@ -181,6 +185,27 @@ fn map(call: Call) -> Result<usize, c_int> {
         populate(process, range);
     }
     Ok(process.address(range.first) as usize)
+}
+
+/// Maps what is not paged, by `make`. Of a large file no page is mapped before its first use, so
+/// that the limit holds.
+fn map_unpaged(
+    call: Call,
+    make: impl FnOnce(&Call) -> Result<usize, c_int>,
+) -> Result<usize, c_int> {
+    let kind = file_maps::kind_of(call.len, call.access, call.flags);
+    let process = || if call.len < WORTH_A_START { already_running() } else { start::get() };
+    let process = kind.and_then(|_| process()).filter(|process| process.limits_files());
+    let (Some(kind), Some(process)) = (kind, process) else { return make(&call) };
+    let flags = call.flags & !libc::MAP_POPULATE;
+    let address = make(&Call { flags, ..call })?;
+    process.note_file(address, call.len, kind, call.fd);
+    if call.flags & libc::MAP_POPULATE != 0 {
+        let advice = libc::MADV_WILLNEED as usize;
+        // SAFETY: changes no contents. The kernel may refuse it.
+        let _ = unsafe { kernel(libc::SYS_madvise, [address, call.len, advice, 0, 0, 0]) };
+    }
+    Ok(address)
 }
 
 /// Takes pages for a mapping, at its hint if they are free there. `None`: outside the range.
@@ -234,7 +259,7 @@ fn map_at(call: Call) -> Result<usize, c_int> {
     let Some(named) = Named::of(call.address, call.len) else { return outside(call) };
     match (call.request(), named.whole()) {
         (Request::Paged(_), Some(range)) => map_paged(named.process, range, call),
-        _ => map_foreign(&named, call),
+        _ => map_unpaged(call, |call| map_foreign(&named, *call)),
     }
 }
 
@@ -244,7 +269,7 @@ fn outside(call: Call) -> Result<usize, c_int> {
     let is_refused = |process: &Process| process.hints.are_refused(call.address, call.len);
     match call.request() {
         Request::Paged(_) if reserves && start::get().is_some_and(is_refused) => Err(libc::EEXIST),
-        _ => call.kernel(),
+        _ => map_unpaged(call, Call::kernel),
     }
 }
 
@@ -327,6 +352,7 @@ unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
 /// Makes the call, as munmap returns. The program may have a munmap of its own.
 pub(crate) fn unmap_memory(address: usize, len: usize) -> c_int {
     code::note_change(address, len);
+    file_maps::forget(address, len);
     let Some(named) = Named::of(address, len) else {
         // SAFETY: the program's own mapping, at its request.
         return returned(unsafe { unmap(address, len) });

@@ -1,6 +1,7 @@
 //! mprotect and pkey_mprotect.
 
 use crate::code;
+use crate::file_maps;
 use crate::process::{Process, SPACE};
 use crate::regions::Use;
 use crate::signals::Blocked;
@@ -29,6 +30,7 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, access: c_int) 
 /// Makes the call, as mprotect returns. The program may have an mprotect of its own.
 pub(crate) fn protect_memory(address: usize, len: usize, access: c_int) -> c_int {
     code::note_change(address, len);
+    file_maps::note_access(address, len, access);
     match Named::of(address, len) {
         // SAFETY: the program's own mapping, at its request.
         None => returned(unsafe { to_kernel(address, len, access) }),
@@ -63,6 +65,7 @@ unsafe extern "C" fn pkey_mprotect(
     key: c_int,
 ) -> c_int {
     code::note_change(address as usize, len);
+    file_maps::note_access(address as usize, len, access);
     match (Named::of(address as usize, len), key) {
         // SAFETY: the program's own mapping, at its request.
         (None, _) => unsafe {

@@ -7,7 +7,8 @@
 //! ```
 
 use crate::code;
-use crate::process::{Process, SPACE};
+use crate::file_maps::{self, Kind};
+use crate::process::{Process, SPACE, already_running};
 use crate::protect::set_access;
 use crate::ranges::Over;
 use crate::regions::{Region, Use};
@@ -82,12 +83,21 @@ pub(crate) fn remap_memory(call: Call) -> *mut c_void {
     code::note_change(call.address, call.old_len);
     if call.has(libc::MREMAP_FIXED) {
         code::note_change(call.target, call.len);
+        file_maps::forget(call.target, call.len);
     }
+    let was_shared = file_maps::take_shared(call.address, call.old_len);
     let done = match Named::of(call.address, call.old_len.max(1)) {
         Some(named) => call.error().map_or_else(|| remap(&named, call), Err),
         None if call.has(libc::MREMAP_FIXED) => move_in(call),
         None => call.kernel(),
     };
+    if was_shared {
+        let (address, len) =
+            done.map_or((call.address, call.old_len), |address| (address, call.len));
+        file_maps::add(address, len, Kind::Shared);
+        // There was no mapping for a moment, and the thread may have ended.
+        already_running().into_iter().for_each(Process::trim_files);
+    }
     done.map_or_else(refuse, |address| address as *mut c_void)
 }
 

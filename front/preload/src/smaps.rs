@@ -7,6 +7,7 @@
 //! A process may have tens of thousands of mappings, with hundreds of bytes of text each. They are
 //! read in pieces into one buffer, and only sums by kind are kept.
 
+use crate::file_maps;
 use highwater_mm::stats::Counter;
 use highwater_units::Bytes;
 use std::fs::File;
@@ -91,6 +92,10 @@ pub(crate) struct Seen {
     pub(crate) shared: u64,
     /// Mappings of files that are not writable.
     pub(crate) code: Part,
+    /// Mappings of large files whose pages may be unmapped.
+    pub(crate) mapped: Part,
+    /// Resident pages of files and shared memory in all other mappings (Rss).
+    pub(crate) files_besides: u64,
 }
 
 /// How much of some resident memory counts for this process, in bytes.
@@ -120,11 +125,15 @@ pub(crate) struct Paged {
 
 /// Reads the resident memory.
 pub(crate) fn read(paged: &Paged) -> io::Result<Seen> {
-    parse(File::open("/proc/self/smaps")?, paged)
+    parse_with(File::open("/proc/self/smaps")?, paged, file_maps::contains)
 }
 
-fn parse(mut source: impl Read, paged: &Paged) -> io::Result<Seen> {
-    let mut parser = Parser::new(paged);
+fn parse_with(
+    mut source: impl Read,
+    paged: &Paged,
+    is_mapped: fn(usize) -> bool,
+) -> io::Result<Seen> {
+    let mut parser = Parser::new(paged, is_mapped);
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut filled = 0;
     loop {
@@ -146,6 +155,8 @@ fn parse(mut source: impl Read, paged: &Paged) -> io::Result<Seen> {
 
 struct Parser<'a> {
     paged: &'a Paged,
+    /// Whether an address lies in a large file whose pages may be unmapped.
+    is_mapped: fn(usize) -> bool,
     found: Elsewhere,
     /// Rss without Pss.
     found_again: u64,
@@ -155,6 +166,8 @@ struct Parser<'a> {
     resident: u64,
     resident_counted: u64,
     code: Part,
+    mapped: Part,
+    files_besides: u64,
     /// The mapping whose lines these are; `None`: it is not known.
     mapping: Option<Mapping>,
     /// End of the last mapping, if it was a guard.
@@ -170,20 +183,24 @@ struct Mapping {
     is_writable: bool,
     rss: u64,
     pss: u64,
+    anonymous: u64,
     /// These are not contained in Rss and Pss.
     huge: u64,
 }
 
 impl Parser<'_> {
-    fn new(paged: &Paged) -> Parser<'_> {
+    fn new(paged: &Paged, is_mapped: fn(usize) -> bool) -> Parser<'_> {
         Parser {
             paged,
+            is_mapped,
             found: Elsewhere::default(),
             found_again: 0,
             found_shared: 0,
             resident: 0,
             resident_counted: 0,
             code: Part::default(),
+            mapped: Part::default(),
+            files_besides: 0,
             mapping: None,
             guard_end: None,
             file_end: None,
@@ -197,6 +214,8 @@ impl Parser<'_> {
             elsewhere_shared: Bytes(self.found_shared),
             shared: self.resident.saturating_sub(self.resident_counted),
             code: self.code,
+            mapped: self.mapped,
+            files_besides: self.files_besides,
         }
     }
 
@@ -204,7 +223,7 @@ impl Parser<'_> {
         // Addresses are in lower case; names of fields begin in upper case.
         match line.first() {
             Some(b'0'..=b'9' | b'a'..=b'f') => self.mapping(line),
-            Some(b'R' | b'P' | b'S') => self.size(line),
+            Some(b'R' | b'P' | b'S' | b'A') => self.size(line),
             Some(b'V') => self.flags(line),
             _ => {}
         }
@@ -217,6 +236,7 @@ impl Parser<'_> {
         match &line[..colon] {
             b"Rss" => mapping.rss += value,
             b"Pss" => mapping.pss += value,
+            b"Anonymous" => mapping.anonymous += value,
             b"Private_Hugetlb" | b"Shared_Hugetlb" => mapping.huge += value,
             _ => {}
         }
@@ -226,7 +246,7 @@ impl Parser<'_> {
     /// Mappings that the program has made over parts of the range are not, and count here.
     fn flags(&mut self, line: &[u8]) {
         let Some(mapping) = self.mapping.take() else { return };
-        let Mapping { start, kind, is_writable, rss, pss, huge } = mapping;
+        let Mapping { start, kind, is_writable, rss, pss, anonymous, huge } = mapping;
         let lies_in = |(from, to): (u64, u64)| (from..to).contains(&start);
         let mut flags = line.split(|byte| *byte == b' ');
         let is_registered = flags.any(|flag| matches!(flag, b"um" | b"uw" | b"ui"));
@@ -238,11 +258,17 @@ impl Parser<'_> {
             self.found.bytes[Kind::Huge as usize] += huge;
             self.found_again += rss.saturating_sub(pss);
             self.found_shared += if kind == Kind::Shared { rss } else { 0 };
+            if kind == Kind::Files && (self.is_mapped)(start as usize) {
+                self.mapped.resident += rss;
+                self.mapped.counted += pss;
+                return;
+            }
             if kind == Kind::Files && !is_writable {
                 self.code.resident += rss;
                 self.code.counted += pss;
             }
         }
+        self.files_besides += rss.saturating_sub(anonymous);
     }
 
     /// `start-end perms offset device inode      path`
@@ -263,7 +289,8 @@ impl Parser<'_> {
             Place::Known(kind) => kind,
         };
         let is_writable = access.get(1) == Some(&b'w');
-        self.mapping = Some(Mapping { start, kind, is_writable, rss: 0, pss: 0, huge: 0 });
+        let (rss, pss, anonymous, huge) = (0, 0, 0, 0);
+        self.mapping = Some(Mapping { start, kind, is_writable, rss, pss, anonymous, huge });
         let is_nowhere = path.is_empty();
         let guards = is_nowhere && access.starts_with(b"---") && end - start <= GUARD_BYTES_MAX;
         self.guard_end = guards.then_some(end);
@@ -311,6 +338,10 @@ fn hexadecimal(text: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(source: impl Read, paged: &Paged) -> io::Result<Seen> {
+        parse_with(source, paged, |_| false)
+    }
 
     /// Yields a few bytes at a time.
     struct Slowly<'a>(&'a [u8], usize);

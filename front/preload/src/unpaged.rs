@@ -9,17 +9,20 @@
 //! Code, libraries, stacks and shared memory change seldom, and measuring them (a look) takes
 //! milliseconds, so looks may use 1 % of a CPU. Between two looks, growth of the resident set that
 //! nothing else explains is attributed to them. All other memory has counters, which the balancer
-//! reads at every tick.
+//! reads at every tick. Mapped pages of large files (file_maps.rs) come and go within a
+//! millisecond: they count as /proc/self/statm shows them, less the other pages of files at the
+//! last look.
 //!
 //! A page parts when it stops being shared ([`crate::common`]). The pages that a process parts by
 //! writes are counted by its minor faults, all of them, or under guard by the manager's faults.
 //!
-//! Locking: `looks`, `common`, `most`, `peak` and `code`, each taken alone; `forked` after
-//! `common`, so that a look that ends a guard excludes a fork that begins one; `since` after
-//! `common`.
+//! Locking: `of_files` first; then `looks`, `common`, `most`, `peak` and `code`, each taken alone;
+//! `forked` after `common`, so that a look that ends a guard excludes a fork that begins one;
+//! `since` after `common`.
 
 use crate::code::{self, Unmapping};
 use crate::common::{Common, SinceMeasured, minor_faults};
+use crate::file_maps;
 use crate::looks::{CodeSeen, FIRST, FIRST_OF_CHILD, Looks, Signs};
 use crate::memory;
 use crate::smaps::{self, Elsewhere, Paged, Seen};
@@ -29,7 +32,9 @@ use highwater_session::{Besides, Share};
 use highwater_uffd::Uffd;
 use highwater_units::{Bytes, SpaceId, Vpn};
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -100,6 +105,47 @@ pub(crate) struct Unpaged {
     code: Mutex<Unmapping>,
     /// Bytes of code that were unmapped.
     code_unmapped: AtomicU64,
+    /// Bytes of large files that were unmapped.
+    files_unmapped: AtomicU64,
+    /// Resident bytes of files and shared memory, at the last look, besides those of large files.
+    files_besides: AtomicU64,
+    /// Pages for large files that are published. The lock is held while anything is published.
+    of_files: Mutex<u64>,
+    /// Pages kept for large files that are mapped before the next look at them.
+    slack: AtomicU64,
+    /// Whether a thread keeps large files within the limit (file_trim.rs).
+    pub(crate) trims: AtomicBool,
+}
+
+/// Part of /proc/self/statm, in bytes; 0 if /proc does not tell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Statm {
+    resident: u64,
+    /// The part that are pages of files, or of shared memory.
+    files: u64,
+}
+
+impl Statm {
+    /// Reads it: opens the file.
+    fn now() -> Statm {
+        Statm::parse(&std::fs::read("/proc/self/statm").unwrap_or_default())
+    }
+
+    /// Reads the open file.
+    pub(crate) fn of(file: &File) -> Statm {
+        let mut text = [0; 128];
+        let len = file.read_at(&mut text, 0).unwrap_or(0);
+        Statm::parse(&text[..len])
+    }
+
+    fn parse(text: &[u8]) -> Statm {
+        let mut words = text.split(u8::is_ascii_whitespace).skip(1);
+        let mut bytes = || {
+            let word = words.next().and_then(|word| std::str::from_utf8(word).ok());
+            Bytes::of_pages(word.and_then(|word| word.parse().ok()).unwrap_or(0)).0
+        };
+        Statm { resident: bytes(), files: bytes() }
+    }
 }
 
 impl Unpaged {
@@ -129,6 +175,11 @@ impl Unpaged {
             peak: Mutex::default(),
             code: Mutex::default(),
             code_unmapped: AtomicU64::new(0),
+            files_unmapped: AtomicU64::new(0),
+            files_besides: AtomicU64::new(0),
+            of_files: Mutex::default(),
+            slack: AtomicU64::new(0),
+            trims: AtomicBool::new(false),
         }
     }
 
@@ -155,6 +206,8 @@ impl Unpaged {
             // Without the lock: the unmapping may wait for a fork, and the balancer must not wait.
             let unmapped = code::unmap();
             self.code_unmapped.fetch_add(unmapped.0, Relaxed);
+            let less = |files: u64| Some(files.saturating_sub(unmapped.0));
+            let _ = self.files_besides.fetch_update(Relaxed, Relaxed, less);
             lock(&self.code).note(resident, unmapped);
         }
     }
@@ -168,11 +221,17 @@ impl Unpaged {
     fn measure(&self) -> (Bytes, CodeSeen) {
         let (parted, files) = (self.parted(), resident_files());
         let Ok(seen) = smaps::read(&self.paged) else { return Default::default() };
-        let Seen { elsewhere, elsewhere_again, elsewhere_shared, shared, code } = seen;
-        lock(&self.peak).look(high_water(), resident(), Bytes(elsewhere_again + shared));
+        let Seen { elsewhere, elsewhere_again, elsewhere_shared, shared, code, mapped, .. } = seen;
+        lock(&self.peak).look(
+            high_water(),
+            Bytes(Statm::now().resident),
+            Bytes(elsewhere_again + shared),
+        );
         // After reading smaps, which takes long with many mappings: devices may have grown.
         let managers = self.managers();
-        let elsewhere_alone = elsewhere.total().cast_signed() - managers.cast_signed();
+        let alone = elsewhere.total().saturating_sub(mapped.counted);
+        let elsewhere_alone = alone.cast_signed() - managers.cast_signed();
+        self.files_besides.store(seen.files_besides, Relaxed);
         self.elsewhere.store(elsewhere_alone, Relaxed);
         self.note_common(Bytes(shared).pages(), parted);
         let found = elsewhere.less_own(managers);
@@ -180,7 +239,8 @@ impl Unpaged {
         if found.total() > most.total() {
             *most = found;
         }
-        (elsewhere_shared, CodeSeen { files, part: code })
+        let shared = elsewhere_shared.0 + mapped.resident;
+        (Bytes(shared), CodeSeen { files, part: code, mapped })
     }
 
     /// `pages` of this process were found to count for others.
@@ -270,25 +330,74 @@ impl Unpaged {
     /// The part of the resident set that is neither paged nor the manager's; it includes pages
     /// shared with others. Negative for moments: the counters change one after the other.
     fn unexplained(&self) -> i64 {
+        self.unexplained_of(Statm::now())
+    }
+
+    fn unexplained_of(&self, statm: Statm) -> i64 {
         let paged = Bytes::of_pages(self.manager.platform().pages_in_use());
-        resident().0.cast_signed() - (paged.0 + self.managers()).cast_signed()
+        let known = paged.0 + self.managers() + self.mapped_of(statm);
+        statm.resident.cast_signed() - known.cast_signed()
+    }
+
+    /// Mapped bytes of large files.
+    fn mapped_of(&self, statm: Statm) -> u64 {
+        match file_maps::bytes() {
+            0 => 0,
+            _ => statm.files.saturating_sub(self.files_besides.load(Relaxed)),
+        }
+    }
+
+    /// Mapped pages of large files.
+    pub(crate) fn mapped(&self, statm: Statm) -> u64 {
+        Bytes(self.mapped_of(statm)).pages()
+    }
+
+    /// Pages of large files were unmapped.
+    pub(crate) fn note_trimmed(&self, bytes: Bytes) {
+        self.files_unmapped.fetch_add(bytes.0, Relaxed);
+    }
+
+    /// Pages for large files, those that may be mapped before the next look included.
+    fn pages_of_files(&self, statm: Statm) -> u64 {
+        if self.measured().is_none() || file_maps::bytes() == 0 {
+            return 0;
+        }
+        let counted = lock(&self.looks).code.mapped.of(self.mapped_of(statm));
+        Bytes(counted).pages() + self.slack.load(Relaxed)
+    }
+
+    /// Publishes how many pages of large files are mapped, and nothing else: this is done at each
+    /// look at them. Keeps `slack` pages for those that are mapped before the next one. Leaves it
+    /// to the next look if anything is being published.
+    pub(crate) fn publish_mapped(&self, statm: Statm, slack: u64) {
+        self.slack.store(slack, Relaxed);
+        let (Some(share), Ok(mut published)) = (&self.share, self.of_files.try_lock()) else {
+            return;
+        };
+        let now = self.pages_of_files(statm);
+        share.add_unpaged(now.cast_signed() - published.cast_signed());
+        *published = now;
     }
 
     /// Publishes the memory in use besides frames; returns it.
     pub(crate) fn publish(&self) -> Besides {
         self.take_lent();
-        let besides = self.besides();
+        let mut published = lock(&self.of_files);
+        let statm = Statm::now();
+        *published = self.pages_of_files(statm);
+        let besides = self.besides(statm, *published);
         if let Some(share) = &self.share {
             share.set_besides(besides);
         }
         besides
     }
 
-    fn besides(&self) -> Besides {
+    /// `files`: pages for large files.
+    fn besides(&self, statm: Statm, files: u64) -> Besides {
         let platform = self.manager.platform();
         let excess = platform.pages_in_use().saturating_sub(self.manager.frames());
         let devices = platform.devices().resident();
-        let known = self.since_look() + self.managers();
+        let known = self.since_look(statm) + self.managers();
         let unpaged = Bytes(known.saturating_add_signed(self.elsewhere.load(Relaxed)));
         // A child that is counted nowhere keeps a copy of the manager's memory as of the fork.
         let of_child = if self.has_forked() { Bytes(memory::resident() as u64) } else { Bytes(0) };
@@ -298,7 +407,7 @@ impl Unpaged {
         let reserve = if platform.is_guarded() { self.manager.frames() / RESERVE_SHARE } else { 0 };
         let reserve = reserve.min(common.others().saturating_add_signed(shared));
         Besides {
-            unpaged: unpaged.pages() + of_child.pages() + unmeasured + reserve + excess,
+            unpaged: unpaged.pages() + of_child.pages() + unmeasured + reserve + excess + files,
             devices: devices.pages(),
             shared,
             common: common.others(),
@@ -307,8 +416,9 @@ impl Unpaged {
     }
 
     /// Bytes that the last look does not include.
-    fn since_look(&self) -> u64 {
-        let (unexplained, at_look) = (self.unexplained(), lock(&self.looks).unexplained);
+    fn since_look(&self, statm: Statm) -> u64 {
+        let unexplained = self.unexplained_of(statm);
+        let at_look = lock(&self.looks).unexplained;
         let (returning, unmapped) = {
             let code = lock(&self.code);
             (at_look.map_or(0, |resident| code.returning(resident)), code.unmapped())
@@ -336,12 +446,13 @@ impl Unpaged {
     pub(crate) fn gauges(&self) -> impl Iterator<Item = (Counter, u64)> {
         let own = (Counter::MetaBytes, self.own_peak.load(Relaxed));
         let code = (Counter::CodeUnmapped, self.code_unmapped.load(Relaxed));
+        let files = (Counter::FilesUnmapped, self.files_unmapped.load(Relaxed));
         let high_water = high_water();
         let peaks = [
             (Counter::HighWaterBytes, high_water.0),
             (Counter::CountedPeak, lock(&self.peak).counted(high_water).0),
         ];
-        lock(&self.most).gauges().into_iter().chain([own, code]).chain(peaks)
+        lock(&self.most).gauges().into_iter().chain([own, code, files]).chain(peaks)
     }
 }
 
@@ -365,13 +476,6 @@ fn of_status(field: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) << 10
-}
-
-/// The resident set; 0 if /proc does not tell.
-fn resident() -> Bytes {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok());
-    Bytes::of_pages(pages.unwrap_or(0))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -185,6 +185,17 @@ impl Share {
         self.budget.pages_left()
     }
 
+    /// The pages that no process has been granted; negative: processes have been granted more than
+    /// there are.
+    pub fn balance(&self) -> i64 {
+        self.budget.room().cast_signed() - self.budget.granted().cast_signed()
+    }
+
+    /// The pages that all processes may use together.
+    pub fn limit(&self) -> u64 {
+        self.budget.limit()
+    }
+
     /// The pages that it could borrow if it asked now.
     pub fn room(&self) -> u64 {
         self.budget.pages_left().max(FLOOR.saturating_sub(self.granted()))
@@ -241,6 +252,12 @@ impl Share {
             self.unpaid.fetch_add(since, Relaxed);
             self.budget.notify();
         }
+    }
+
+    /// What it uses besides the pages that it was granted has grown by `pages` since it was
+    /// published.
+    pub fn add_unpaged(&self, pages: i64) {
+        self.entry().unpaged.fetch_add(pages.cast_unsigned(), Relaxed);
     }
 
     /// How often the pages of processes that have no entry were measured.

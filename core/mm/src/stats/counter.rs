@@ -182,6 +182,7 @@ counters! {
     ElsewhereExecutable "elsewhere_executable_bytes" peak "Elsewhere: anonymous and executable."
     ElsewhereOther "elsewhere_other_bytes" peak "Elsewhere: all other anonymous memory."
     CodeUnmapped "code_unmapped_bytes" sum "Code and constants unmapped while memory was short."
+    FilesUnmapped "files_unmapped_bytes" sum "Pages of large files unmapped for the limit."
     HighWaterBytes "vm_hwm_bytes" peak "Peak resident set (VmHWM) of one process."
     CountedPeak "counted_peak_bytes" peak "Peak memory of one process; each page counts once (Pss)."
     ArenaBytes "arena_bytes" peak "Memory of the frames that was in use at once, in one process."

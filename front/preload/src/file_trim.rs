@@ -1,0 +1,385 @@
+//! Keeps the mapped pages of large files within the memory that is left for them.
+//!
+//! ```text
+//! mmap of a file -- Process::note_file --> file_maps.rs; the first one starts the thread "files"
+//! "files": statm --> decide -- Rest: memory is left; looks again before that much can be mapped
+//!                          \-- Drop: unmaps pages, those that were mapped longest ago first
+//! ```
+//! A program maps pages of the page cache at the speed of memory: 1 GiB in 60 ms by random reads of
+//! one thread, because a fault maps 16 pages and more. A measurement ten times a second is useless
+//! then. So this thread looks several times in a millisecond while pages are being mapped, and the
+//! budget keeps [`slack`] for those that are mapped meanwhile. A look is one read of
+//! /proc/self/statm, 1 us.
+//!
+//! Unmapping costs little: a page that is used again is mapped from the page cache, with its
+//! neighbours, in about a microsecond. So pages of files leave before any page is swapped, down to
+//! [`floor`].
+//!
+//! Locking: none of its own.
+
+use crate::file_maps::{self, Kind, Step};
+use crate::pagemap::Pagemap;
+use crate::process::Process;
+use crate::program::program;
+use crate::unpaged::Statm;
+use highwater_os::{process_cpu_time, spawn, sys};
+use highwater_session::Share;
+use highwater_units::{Bytes, Nanos, PAGE_SIZE};
+use rustix::fs::{Mode, OFlags, fstatfs, openat};
+use std::fs::File;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering::{AcqRel, Release};
+use std::time::{Duration, Instant};
+
+/// Pages of the limit for each page that is kept for those that are mapped before the next look:
+/// at least, ...
+const SLACK_SHARE: u64 = 16;
+/// ... and at most: with several threads that map, and where other threads use the CPUs.
+const SLACK_SHARE_MAX: u64 = 4;
+/// The time in which it is forgotten how many pages were mapped between two looks.
+const FORGETS: Duration = Duration::from_secs(2);
+
+/// Pages of the limit for each page of files that stays mapped however short memory is.
+const FLOOR_SHARE: u64 = 16;
+
+/// Pages that a thread maps in a microsecond, at most: 48 GiB/s. 37 were measured, by random reads.
+const PAGES_PER_MICROSECOND: u64 = 12;
+
+/// Time between two looks.
+const SHORTEST: Duration = Duration::from_micros(100);
+/// While nothing is mapped: a program that computes on what it has read, ...
+const QUIET: Duration = Duration::from_micros(500);
+/// ... and one that sleeps.
+const ASLEEP: Duration = Duration::from_millis(10);
+/// A program sleeps if it ran for less than one in this many of its time.
+const ASLEEP_SHARE: u64 = 50;
+
+/// How long the thread stays without mappings: a program may map one file after the other.
+const LINGERS: Duration = Duration::from_millis(100);
+
+/// Time between two requests that all processes give pages back.
+const TELLS: Duration = Duration::from_millis(5);
+
+/// Filesystems whose pages are memory: unmapping them frees nothing.
+const IN_MEMORY: [u32; 4] = [
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0x9584_58f6, // hugetlbfs
+    0x5345_434d, // secretmem
+];
+
+/// Pages that the budget keeps for files that are mapped before the next look: twice as many as
+/// were mapped between two looks, as far as was seen lately. `grown`: since the last one. `passed`:
+/// since then. `longest`: all pages of the mappings.
+fn slack(before: u64, grown: u64, passed: Duration, limit: u64, longest: u64) -> u64 {
+    let forgotten = (u128::from(before) * passed.as_nanos()).div_ceil(FORGETS.as_nanos());
+    let now = before.saturating_sub(forgotten as u64).max(2 * grown);
+    now.max(limit / SLACK_SHARE).min((limit / SLACK_SHARE_MAX).min(longest))
+}
+
+/// Pages of files that stay mapped while other memory is short.
+fn floor(limit: u64) -> u64 {
+    limit / FLOOR_SHARE
+}
+
+/// What a look has found, in pages.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    limit: u64,
+    slack: u64,
+    /// Mapped pages of large files.
+    mapped: u64,
+    /// Pages of the run that no process uses, besides the slack; negative: it uses too many.
+    left: i64,
+    /// How long nothing was mapped.
+    quiet: Duration,
+    is_asleep: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Looks again after this time.
+    Rest(Duration),
+    /// Unmaps so many pages.
+    Drop(u64),
+}
+
+fn decide(seen: Seen) -> Outcome {
+    let Seen { limit, slack, mapped, left, .. } = seen;
+    let spare = mapped.saturating_sub(floor(limit));
+    // Other memory must find some left, too.
+    let wanted = slack.cast_signed() / 4 - left;
+    if wanted <= 0 || spare == 0 {
+        return Outcome::Rest(rest(seen));
+    }
+    // More than that: the next pages need room, too.
+    Outcome::Drop((wanted.cast_unsigned() + slack).min(spare))
+}
+
+/// The time in which no more can be mapped than is left, and half of the slack: the thread may wake
+/// late.
+fn rest(seen: Seen) -> Duration {
+    let room = seen.left.max(0).cast_unsigned() + seen.slack / 2;
+    let certain = Duration::from_micros(room / PAGES_PER_MICROSECOND).max(SHORTEST);
+    let longest = if seen.is_asleep { ASLEEP } else { QUIET };
+    certain.max((seen.quiet / 8).min(longest))
+}
+
+impl Process {
+    /// The program has mapped a file at an address.
+    pub(crate) fn note_file(&'static self, address: usize, len: usize, kind: Kind, fd: RawFd) {
+        if self.in_helper(|| is_in_page_cache(self.files.in_proc, fd)) {
+            file_maps::add(address, len, kind);
+            self.trim_files();
+        }
+    }
+
+    /// Whether mapped pages of files are kept within the limit.
+    pub(crate) fn limits_files(&self) -> bool {
+        self.share.as_ref().is_some_and(|share| share.counts_everything())
+    }
+
+    /// Starts the thread, if there is none and there are mappings. If there is no memory for a
+    /// thread, the next mapping tries again.
+    pub(crate) fn trim_files(&'static self) {
+        let Some(share) = self.share.as_ref().filter(|_| self.limits_files()) else { return };
+        if file_maps::bytes() > 0 && !self.reporter.unpaged.trims.swap(true, AcqRel) {
+            let run = move || spawn("files", Box::new(move || run(self, share)));
+            if self.in_helper(run).is_err() {
+                self.reporter.unpaged.trims.store(false, Release);
+            }
+        }
+    }
+}
+
+/// Whether pages of the program's file are pages of the page cache, which unmapping leaves there.
+fn is_in_page_cache(in_proc: i32, fd: RawFd) -> bool {
+    let path = format!("/proc/{in_proc}/fd/{fd}");
+    let is_file = || std::fs::metadata(&path).is_ok_and(|found| found.is_file());
+    let open = || openat(rustix::fs::CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let is_memory = |found: u32| IN_MEMORY.contains(&found);
+    // The field's width depends on the machine; the numbers have 32 bits.
+    is_file() && open().and_then(fstatfs).is_ok_and(|found| !is_memory(found.f_type as u32))
+}
+
+/// The body of the thread: runs until there have been no such mappings for a while.
+fn run(process: &'static Process, share: &'static Share) {
+    hurry();
+    // If /proc is not there, mapped pages are not even counted.
+    let (Ok(pagemap), Ok(mut trim)) = (Pagemap::open(), Trim::new(process, share)) else { return };
+    loop {
+        while file_maps::bytes() > 0 || file_maps::await_one(LINGERS) {
+            trim.step(&pagemap);
+        }
+        process.reporter.unpaged.trims.store(false, Release);
+        // A mapping may have begun meanwhile.
+        if file_maps::bytes() == 0 || process.reporter.unpaged.trims.swap(true, AcqRel) {
+            return;
+        }
+    }
+}
+
+struct Trim {
+    process: &'static Process,
+    share: &'static Share,
+    statm: File,
+    /// The address from which pages are unmapped next.
+    hand: usize,
+    /// Mapped pages at the last look, when that was, and how many were unmapped since.
+    mapped: u64,
+    looked: Instant,
+    dropped: u64,
+    slack: u64,
+    /// How long nothing was mapped, and the CPU time of the program when this began.
+    quiet: Duration,
+    ran: Nanos,
+    /// When all processes were last told that they use too much.
+    told: Instant,
+}
+
+impl Trim {
+    fn new(process: &'static Process, share: &'static Share) -> io::Result<Trim> {
+        let statm = File::open("/proc/self/statm")?;
+        let now = Instant::now();
+        Ok(Trim {
+            process,
+            share,
+            statm,
+            hand: 0,
+            mapped: 0,
+            looked: now,
+            dropped: 0,
+            slack: 0,
+            quiet: Duration::ZERO,
+            ran: ran(),
+            told: now,
+        })
+    }
+
+    fn step(&mut self, pagemap: &Pagemap) {
+        let seen = self.look();
+        match decide(seen) {
+            Outcome::Rest(time) => {
+                // All processes are to give pages back.
+                if seen.left < 0 && self.told.elapsed() > TELLS {
+                    self.process.reporter.unpaged.publish();
+                    self.told = Instant::now();
+                }
+                self.quiet += time;
+                sys::sleep(time);
+            }
+            Outcome::Drop(pages) => self.drop(pagemap, pages),
+        }
+    }
+
+    fn look(&mut self) -> Seen {
+        let unpaged = &self.process.reporter.unpaged;
+        let statm = Statm::of(&self.statm);
+        let mapped = unpaged.mapped(statm);
+        let limit = self.share.limit();
+        let grown = (mapped + self.dropped).saturating_sub(self.mapped);
+        let passed = self.looked.elapsed();
+        (self.dropped, self.looked) = (0, Instant::now());
+        let longest = (file_maps::bytes() / PAGE_SIZE) as u64;
+        self.slack = slack(self.slack, grown, passed, limit, longest);
+        unpaged.publish_mapped(statm, self.slack);
+        if mapped != self.mapped {
+            (self.mapped, self.quiet, self.ran) = (mapped, Duration::ZERO, ran());
+        }
+        Seen {
+            limit,
+            slack: self.slack,
+            mapped,
+            left: self.share.balance(),
+            quiet: self.quiet,
+            is_asleep: self.quiet > QUIET && self.is_asleep(),
+        }
+    }
+
+    fn is_asleep(&self) -> bool {
+        let ran = ran().0.saturating_sub(self.ran.0);
+        ran < self.quiet.as_nanos() as u64 / ASLEEP_SHARE
+    }
+
+    /// Unmaps so many pages, or all.
+    fn drop(&mut self, pagemap: &Pagemap, wanted: u64) {
+        let (mut dropped, mut turns) = (0, 0);
+        while dropped < wanted && turns < 2 {
+            match file_maps::drop_some(pagemap, &mut self.hand, wanted - dropped) {
+                Step::Dropped(pages) => dropped += pages,
+                Step::Wrapped => turns += 1,
+            }
+        }
+        self.dropped = dropped;
+        if dropped == 0 {
+            // They are locked, or in other mappings that have grown since these were measured.
+            sys::sleep(QUIET);
+        }
+        self.process.reporter.unpaged.note_trimmed(Bytes::of_pages(dropped));
+    }
+}
+
+/// CPU time of the program.
+fn ran() -> Nanos {
+    program().map_or(Nanos(0), |program| process_cpu_time(program.pid))
+}
+
+/// The thread runs for some microseconds at a time, and is to run at once when its sleep ends: with
+/// a short slice (Linux 6.12) it need not wait until the program has used up its own. Root's thread
+/// may also have more weight than the threads that it must keep up with.
+fn hurry() {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attributes {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    let mut attributes = Attributes::default();
+    let size = size_of::<Attributes>() as u32;
+    // SAFETY: a structure of this size, that lives for the calls.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+        if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) == 0 {
+            attributes.runtime = 100_000;
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
+            attributes.nice = -20;
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEEN: Seen = Seen {
+        limit: 16000,
+        slack: 1000,
+        mapped: 5000,
+        left: 3000,
+        quiet: Duration::ZERO,
+        is_asleep: false,
+    };
+
+    #[test]
+    fn pages_of_files_leave_once_less_than_a_quarter_of_the_slack_is_left() {
+        for (mapped, left, expected) in [
+            (5000, 250, None),
+            (5000, 249, Some(1001)),
+            (5000, 0, Some(1250)),
+            (5000, -1000, Some(2250)),
+            (5000, -9000, Some(4000)),
+            (1001, -9000, Some(1)),
+            (1000, -9000, None),
+        ] {
+            let found = match decide(Seen { mapped, left, ..SEEN }) {
+                Outcome::Drop(pages) => Some(pages),
+                Outcome::Rest(_) => None,
+            };
+            assert_eq!(found, expected, "{mapped} {left}");
+        }
+    }
+
+    #[test]
+    fn the_slack_follows_what_is_mapped_between_two_looks() {
+        let look = Duration::from_millis(1);
+        for (before, grown, passed, longest, expected) in [
+            (0, 0, look, 99999, 1000),
+            (0, 500, look, 99999, 1000),
+            (0, 900, look, 99999, 1800),
+            (1800, 0, look, 99999, 1799),
+            (1800, 0, Duration::from_secs(1), 99999, 1000),
+            (3000, 0, Duration::from_secs(1), 99999, 1500),
+            (0, 9000, look, 99999, 4000),
+            (0, 9000, look, 300, 300),
+        ] {
+            let found = slack(before, grown, passed, 16000, longest);
+            assert_eq!(found, expected, "{before} {grown} {passed:?}");
+        }
+    }
+
+    #[test]
+    fn a_look_comes_before_the_room_can_be_used_up() {
+        for (left, expected) in [(250, 100), (3000, 291), (39000, 3291)] {
+            assert_eq!(rest(Seen { left, ..SEEN }), Duration::from_micros(expected), "{left}");
+        }
+        assert_eq!(rest(Seen { left: -5000, ..SEEN }), SHORTEST);
+    }
+
+    #[test]
+    fn looks_are_rare_while_nothing_is_mapped() {
+        let quiet = Seen { left: -1000, quiet: Duration::from_millis(8), ..SEEN };
+        assert_eq!(rest(quiet), QUIET);
+        let short = Seen { quiet: Duration::from_millis(2), ..quiet };
+        assert_eq!(rest(short), Duration::from_micros(250));
+        let long = Seen { quiet: Duration::from_secs(9), ..quiet };
+        assert_eq!([rest(long), rest(Seen { is_asleep: true, ..long })], [QUIET, ASLEEP]);
+    }
+}
