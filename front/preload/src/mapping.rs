@@ -35,6 +35,7 @@ const PROT_ALL: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
 /// Largest alignment taken from a hint. Chromium reserves pools of 32 GiB, aligned so, and gives
 /// up other places.
 const ALIGN_MAX: usize = 1 << 36;
+const LARGE_FOLIO: usize = 2 << 20;
 /// A process that is not served yet is served for a mapped file of this size.
 const WORTH_A_START: usize = 16 << 20;
 
@@ -187,8 +188,8 @@ fn map(call: Call) -> Result<usize, c_int> {
     Ok(process.address(range.first) as usize)
 }
 
-/// Maps what is not paged, by `make`. Of a large file no page is mapped before its first use, so
-/// that the limit holds.
+/// Maps what is not paged, by `make`. Of a large file few pages are mapped at once, so that the
+/// limit holds: none before its first use, and no folio of 2 MiB as a whole.
 fn map_unpaged(
     call: Call,
     make: impl FnOnce(&Call) -> Result<usize, c_int>,
@@ -198,7 +199,9 @@ fn map_unpaged(
     let process = kind.and_then(|_| process()).filter(|process| process.limits_files());
     let (Some(kind), Some(process)) = (kind, process) else { return make(&call) };
     let flags = call.flags & !libc::MAP_POPULATE;
-    let address = make(&Call { flags, ..call })?;
+    let is_placed = call.address != 0 || call.is_fixed() || flags & files::MAP_32BIT != 0;
+    let hint = if is_placed { None } else { askew(&call) };
+    let address = make(&Call { address: hint.unwrap_or(call.address), flags, ..call })?;
     process.note_file(address, call.len, kind, call.fd);
     if call.flags & libc::MAP_POPULATE != 0 {
         let advice = libc::MADV_WILLNEED as usize;
@@ -206,6 +209,20 @@ fn map_unpaged(
         let _ = unsafe { kernel(libc::SYS_madvise, [address, call.len, advice, 0, 0, 0]) };
     }
     Ok(address)
+}
+
+/// A hint for the address of a file: no folio of 2 MiB is aligned in memory there. An access maps
+/// such a folio as a whole if it is. If a file may have such folios, the kernel follows the hint
+/// only where it also has room to align the file.
+fn askew(call: &Call) -> Option<usize> {
+    let len = call.len.checked_next_multiple_of(PAGE_SIZE)?.checked_add(PAGE_SIZE + LARGE_FOLIO)?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let trial = Call { address: 0, len, access: libc::PROT_NONE, flags, fd: -1, offset: 0 };
+    let base = trial.kernel().ok()?;
+    // SAFETY: just mapped, and not passed on.
+    unsafe { unmap(base, len) }.ok()?;
+    let is_even = (base / PAGE_SIZE + call.offset as usize / PAGE_SIZE).is_multiple_of(2);
+    Some(if is_even { base + PAGE_SIZE } else { base })
 }
 
 /// Takes pages for a mapping, at its hint if they are free there. `None`: outside the range.
