@@ -302,15 +302,20 @@ pub(crate) fn drop_some(pagemap: &Pagemap, hand: &mut usize, wanted: u64) -> Ste
         let address = with_exposed_provenance_mut(pages.start);
         // SAFETY: all present pages are those of a file, and no store makes them the process's own.
         let unmap = || unsafe { madvise(address, pages.len(), Advice::LinuxDontNeed) };
-        // The kernel refuses it for locked pages.
-        Step::Dropped(if mapped > 0 && unmap().is_ok() { mapped } else { 0 })
+        if mapped > 0 && unmap().is_err() {
+            // The pages are locked: without this each pass would find them again.
+            parts.remove(pages.start, pages.end, |_| true);
+            show(parts);
+            return Step::Dropped(0);
+        }
+        Step::Dropped(mapped)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    use rustix::mm::{MapFlags, ProtFlags, mlock, mmap, munmap};
     use std::io::Write;
     use std::ptr;
 
@@ -449,6 +454,21 @@ mod tests {
             assert_eq!([5, 9].map(read), [1, 7]);
             unmap(address);
         }
+    }
+
+    /// Regression: a thread tried to unmap 200 MiB of locked pages all the time.
+    #[test]
+    fn pages_that_are_locked_are_forgotten() {
+        let (pagemap, address) = (Pagemap::open().unwrap(), map(MapFlags::SHARED));
+        // SAFETY: pages of the mapping.
+        unsafe { mlock(at(address, 0).cast(), 8 * PAGE_SIZE).unwrap() };
+        add(address, PAGES * PAGE_SIZE, Kind::Shared);
+        // As far as the locked pages.
+        let step = drop_some(&pagemap, &mut address.clone(), 8);
+        assert_eq!(step, Step::Dropped(0));
+        let found = [0, 7, PAGES - 1].map(|page| contains(address + page * PAGE_SIZE));
+        assert_eq!(found, [false, false, true]);
+        unmap(address);
     }
 
     #[test]

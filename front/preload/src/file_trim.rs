@@ -126,6 +126,13 @@ fn rest(seen: Seen) -> Duration {
     certain.max((seen.quiet / 8).min(longest))
 }
 
+/// The rest after a pass that was to unmap `wanted` pages, and found `dropped`; `before`: after the
+/// last pass. If it found few, the others are locked, or in other mappings, which have grown since
+/// they were measured.
+fn pause(before: Duration, dropped: u64, wanted: u64) -> Duration {
+    if dropped < wanted.div_ceil(2) { (2 * before).clamp(QUIET, ASLEEP) } else { Duration::ZERO }
+}
+
 impl Process {
     /// The program has mapped a file at an address.
     pub(crate) fn note_file(&'static self, address: usize, len: usize, kind: Kind, fd: RawFd) {
@@ -196,6 +203,8 @@ struct Trim {
     ran: Nanos,
     /// When all processes were last told that they use too much.
     told: Instant,
+    /// How long the thread rests after a pass that found few pages.
+    pause: Duration,
 }
 
 impl Trim {
@@ -214,6 +223,7 @@ impl Trim {
             quiet: Duration::ZERO,
             ran: ran(),
             told: now,
+            pause: Duration::ZERO,
         })
     }
 
@@ -264,7 +274,7 @@ impl Trim {
 
     /// Unmaps so many pages, or all.
     fn drop(&mut self, pagemap: &Pagemap, wanted: u64) {
-        let (mut dropped, mut turns) = (0, 0);
+        let (mut dropped, mut turns, start) = (0, 0, Instant::now());
         while dropped < wanted && turns < 2 {
             match file_maps::drop_some(pagemap, &mut self.hand, wanted - dropped) {
                 Step::Dropped(pages) => dropped += pages,
@@ -272,11 +282,14 @@ impl Trim {
             }
         }
         self.dropped = dropped;
-        if dropped == 0 {
-            // They are locked, or in other mappings that have grown since these were measured.
-            sys::sleep(QUIET);
+        let unpaged = &self.process.reporter.unpaged;
+        unpaged.note_trimmed(Bytes::of_pages(dropped));
+        self.pause = pause(self.pause, dropped, wanted);
+        if !self.pause.is_zero() {
+            unpaged.ask_for_look();
+            // A pass over a large file that is used here and there takes long.
+            sys::sleep(self.pause.max(start.elapsed()));
         }
-        self.process.reporter.unpaged.note_trimmed(Bytes::of_pages(dropped));
     }
 }
 
@@ -371,6 +384,21 @@ mod tests {
             assert_eq!(rest(Seen { left, ..SEEN }), Duration::from_micros(expected), "{left}");
         }
         assert_eq!(rest(Seen { left: -5000, ..SEEN }), SHORTEST);
+    }
+
+    /// Regression: the thread scanned all the time for pages that were elsewhere.
+    #[test]
+    fn passes_that_find_few_pages_are_rare() {
+        let mut last = Duration::ZERO;
+        let found = [49, 50, 0, 0, 0, 0, 0, 0].map(|dropped| {
+            last = pause(last, dropped, 100);
+            last.as_micros()
+        });
+        assert_eq!(found, [500, 0, 500, 1000, 2000, 4000, 8000, 10000]);
+        assert_eq!(
+            [0, 1].map(|dropped| pause(Duration::ZERO, dropped, 1).is_zero()),
+            [false, true]
+        );
     }
 
     #[test]

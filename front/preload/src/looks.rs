@@ -39,6 +39,8 @@ pub(crate) struct Signs {
     pub(crate) unexplained: i64,
     /// Whether pages may be shared with a parent or a child: writes make them part.
     pub(crate) shares: bool,
+    /// Whether fewer pages of large files were found than seemed to be mapped.
+    pub(crate) is_doubtful: bool,
 }
 
 /// Decides when to look.
@@ -83,7 +85,8 @@ impl Looks {
         self.owed = self.owed.saturating_sub(passed);
         let Some(before) = self.unexplained else { return self.ticks >= self.next };
         let moved = (signs.unexplained - before).abs() >= MOVED;
-        self.owed.is_zero() && (self.ticks >= self.next || moved || signs.shares)
+        let is_asked = moved || signs.shares || signs.is_doubtful;
+        self.owed.is_zero() && (self.ticks >= self.next || is_asked)
     }
 
     /// A look has found `shared` memory of several processes, and code.
@@ -124,6 +127,10 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(100);
 
+    fn signs(unexplained: i64, shares: bool) -> Signs {
+        Signs { unexplained, shares, is_doubtful: false }
+    }
+
     /// The ticks, among the first `count`, at which a process measures, if each measurement takes
     /// `took`.
     fn ticks(count: u64, took: Duration, signs: impl Fn(u64) -> Signs) -> Vec<u64> {
@@ -150,22 +157,29 @@ mod tests {
 
     #[test]
     fn a_process_that_does_not_change_is_seldom_looked_at() {
-        let quiet = |_| Signs { unexplained: 5 << 20, shares: false };
+        let quiet = |_| signs(5 << 20, false);
         assert_eq!(ticks(100, Duration::from_micros(100), quiet), [1, 2, 4, 8, 16, 32, 64]);
     }
 
     #[test]
     fn a_process_with_shared_memory_is_looked_at_every_second() {
-        let quiet = |_| Signs { unexplained: 5 << 20, shares: false };
+        let quiet = |_| signs(5 << 20, false);
         let found = ticks_with(SHARED_MIN, 50, Duration::from_micros(100), quiet);
         assert_eq!(found, [1, 2, 4, 8, 16, 26, 36, 46]);
     }
 
     #[test]
     fn a_change_calls_for_a_look() {
-        let grows_at_20 =
-            |tick: u64| Signs { unexplained: MOVED * (tick / 20).cast_signed(), shares: false };
+        let grows_at_20 = |tick: u64| signs(MOVED * (tick / 20).cast_signed(), false);
         let found = ticks(39, Duration::from_micros(100), grows_at_20);
+        assert_eq!(found, [1, 2, 4, 8, 16, 20]);
+    }
+
+    /// Regression: shared memory that grew counted as large files, and no look set this right.
+    #[test]
+    fn doubts_about_large_files_call_for_a_look() {
+        let is_doubtful = |tick| Signs { is_doubtful: tick == 20, ..signs(0, false) };
+        let found = ticks(39, Duration::from_micros(100), is_doubtful);
         assert_eq!(found, [1, 2, 4, 8, 16, 20]);
     }
 
@@ -174,7 +188,7 @@ mod tests {
         let mut looks = Looks::from(FIRST);
         let grown = |looks: &Looks, now| looks.grown(now, 0, || panic!("no code was unmapped"));
         assert_eq!(grown(&looks, 9 * MOVED), 0, "there was no look");
-        let signs = Signs { unexplained: -MOVED, shares: false };
+        let signs = signs(-MOVED, false);
         looks.note(Duration::ZERO, signs, Bytes(0), CodeSeen::default());
         let grown = [-2 * MOVED, -MOVED, -1, 0, 4 * MOVED].map(|now| grown(&looks, now));
         assert_eq!(grown, [0, 0, 0, 1 << 20, 5 << 20]);
@@ -185,10 +199,7 @@ mod tests {
         const MIB: u64 = 1 << 20;
         let mut looks = Looks::from(FIRST);
         let part = Part { resident: 10 * MIB, counted: 2 * MIB };
-        let (signs, code) = (
-            Signs { unexplained: 0, shares: false },
-            CodeSeen { files: 3 * MIB, part, mapped: part },
-        );
+        let (signs, code) = (signs(0, false), CodeSeen { files: 3 * MIB, part, mapped: part });
         looks.note(Duration::ZERO, signs, Bytes(0), code);
         // Resident growth, code that was unmapped, growth of files.
         for (grown, unmapped, files, expected) in [
@@ -211,13 +222,13 @@ mod tests {
     #[test]
     fn a_child_that_ends_soon_looks_at_nothing() {
         let (mut looks, shares) = (Looks::from(FIRST_OF_CHILD), true);
-        let mut is_due = || looks.are_due(PERIOD, Signs { unexplained: 100 * MOVED, shares });
+        let mut is_due = || looks.are_due(PERIOD, signs(100 * MOVED, shares));
         assert_eq!([is_due(), is_due()], [false, true]);
     }
 
     #[test]
     fn looks_that_take_long_are_rare() {
-        let shares = |_| Signs { unexplained: 0, shares: true };
+        let shares = |_| signs(0, true);
         assert_eq!(ticks(5, Duration::from_micros(700), shares), [1, 2, 3, 4, 5]);
         // A pause of 512 ms follows each.
         assert_eq!(ticks(14, Duration::from_millis(4), shares), [1, 7, 13]);

@@ -113,6 +113,8 @@ pub(crate) struct Unpaged {
     of_files: Mutex<u64>,
     /// Pages kept for large files that are mapped before the next look at them.
     slack: AtomicU64,
+    /// Whether fewer pages of large files were found than seemed to be mapped.
+    is_doubtful: AtomicBool,
     /// Whether a thread keeps large files within the limit (file_trim.rs).
     pub(crate) trims: AtomicBool,
 }
@@ -179,16 +181,19 @@ impl Unpaged {
             files_besides: AtomicU64::new(0),
             of_files: Mutex::default(),
             slack: AtomicU64::new(0),
+            is_doubtful: AtomicBool::new(false),
             trims: AtomicBool::new(false),
         }
     }
 
     /// Looks if that is due, `passed` after the last call.
     pub(crate) fn tick(&self, passed: Duration, shares: bool) {
-        let signs = Signs { unexplained: self.unexplained(), shares };
+        let is_doubtful = self.is_doubtful.load(Relaxed);
+        let signs = Signs { unexplained: self.unexplained(), shares, is_doubtful };
         // Before the look, which counts these pages.
         self.take_lent();
         if lock(&self.looks).are_due(passed, signs) {
+            self.is_doubtful.store(false, Relaxed);
             let start = clock_gettime(ClockId::ThreadCPUTime);
             let (shared, code) = self.measure();
             let took = clock_gettime(ClockId::ThreadCPUTime) - start;
@@ -355,6 +360,11 @@ impl Unpaged {
     /// Pages of large files were unmapped.
     pub(crate) fn note_trimmed(&self, bytes: Bytes) {
         self.files_unmapped.fetch_add(bytes.0, Relaxed);
+    }
+
+    /// Fewer of them were found than there seem to be.
+    pub(crate) fn ask_for_look(&self) {
+        self.is_doubtful.store(true, Relaxed);
     }
 
     /// Pages for large files, those that may be mapped before the next look included.
