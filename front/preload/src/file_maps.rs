@@ -185,6 +185,11 @@ pub(crate) fn bytes() -> usize {
     BYTES.load(SeqCst)
 }
 
+/// A number that changes with the mappings.
+pub(crate) fn changes() -> usize {
+    CHANGES.load(SeqCst)
+}
+
 /// Whether any part of a mapping lies between two addresses; seldom true without one.
 fn may_overlap(start: usize, end: usize) -> bool {
     bytes() > 0 && start < HIGHEST.load(Acquire) && LOWEST.load(Acquire) < end

@@ -39,8 +39,26 @@ pub(crate) struct Signs {
     pub(crate) unexplained: i64,
     /// Whether pages may be shared with a parent or a child: writes make them part.
     pub(crate) shares: bool,
-    /// Whether fewer pages of large files were found than seemed to be mapped.
+    pub(crate) maps: Maps,
+}
+
+/// Mappings of large files: growth of other files and of shared memory counts as theirs until the
+/// next look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Maps {
+    /// A number that changes with the mappings.
+    pub(crate) changes: usize,
+    /// Bytes that are mapped now, and those that have been unmapped.
+    pub(crate) mapped: u64,
+    /// Whether fewer pages were found than seemed to be mapped.
     pub(crate) is_doubtful: bool,
+}
+
+impl Maps {
+    fn have_moved(self, before: Maps) -> bool {
+        let have_grown = self.mapped >= before.mapped + MOVED.cast_unsigned();
+        self.is_doubtful || self.changes != before.changes || have_grown
+    }
 }
 
 /// Decides when to look.
@@ -53,6 +71,8 @@ pub(crate) struct Looks {
     owed: Duration,
     /// [`Signs::unexplained`] at the last look; `None`: there was none.
     pub(crate) unexplained: Option<i64>,
+    /// [`Signs::maps`] at the last look.
+    maps: Maps,
     pub(crate) code: CodeSeen,
 }
 
@@ -75,6 +95,7 @@ impl Looks {
             next: first,
             owed: Duration::ZERO,
             unexplained: None,
+            maps: Maps::default(),
             code: CodeSeen::default(),
         }
     }
@@ -85,14 +106,15 @@ impl Looks {
         self.owed = self.owed.saturating_sub(passed);
         let Some(before) = self.unexplained else { return self.ticks >= self.next };
         let moved = (signs.unexplained - before).abs() >= MOVED;
-        let is_asked = moved || signs.shares || signs.is_doubtful;
-        self.owed.is_zero() && (self.ticks >= self.next || is_asked)
+        let moved = moved || signs.maps.have_moved(self.maps);
+        self.owed.is_zero() && (self.ticks >= self.next || moved || signs.shares)
     }
 
     /// A look has found `shared` memory of several processes, and code.
     pub(crate) fn note(&mut self, took: Duration, signs: Signs, shared: Bytes, code: CodeSeen) {
         self.owed = took * REST;
         self.unexplained = Some(signs.unexplained);
+        self.maps = signs.maps;
         self.code = code;
         let rest = self.ticks.max(1);
         let rest = if shared < SHARED_MIN { rest } else { rest.min(SHARED_TICKS) };
@@ -128,7 +150,7 @@ mod tests {
     const PERIOD: Duration = Duration::from_millis(100);
 
     fn signs(unexplained: i64, shares: bool) -> Signs {
-        Signs { unexplained, shares, is_doubtful: false }
+        Signs { unexplained, shares, maps: Maps::default() }
     }
 
     /// The ticks, among the first `count`, at which a process measures, if each measurement takes
@@ -177,10 +199,18 @@ mod tests {
 
     /// Regression: shared memory that grew counted as large files, and no look set this right.
     #[test]
-    fn doubts_about_large_files_call_for_a_look() {
-        let is_doubtful = |tick| Signs { is_doubtful: tick == 20, ..signs(0, false) };
-        let found = ticks(39, Duration::from_micros(100), is_doubtful);
-        assert_eq!(found, [1, 2, 4, 8, 16, 20]);
+    fn changes_of_large_files_call_for_a_look() {
+        let maps: [fn(bool) -> Maps; 4] = [
+            |is_due| Maps { is_doubtful: is_due, ..Maps::default() },
+            |is_due| Maps { changes: is_due.into(), ..Maps::default() },
+            |is_due| Maps { mapped: if is_due { 1 << 20 } else { 0 }, ..Maps::default() },
+            |is_due| Maps { mapped: if is_due { (1 << 20) - 1 } else { 0 }, ..Maps::default() },
+        ];
+        let found = maps.map(|maps| {
+            let signs = |tick| Signs { maps: maps(tick == 20), ..signs(0, false) };
+            ticks(20, Duration::from_micros(100), signs).last().copied()
+        });
+        assert_eq!(found, [Some(20), Some(20), Some(20), Some(16)]);
     }
 
     #[test]

@@ -10,8 +10,8 @@
 //! milliseconds, so looks may use 1 % of a CPU. Between two looks, growth of the resident set that
 //! nothing else explains is attributed to them. All other memory has counters, which the balancer
 //! reads at every tick. Mapped pages of large files (file_maps.rs) come and go within a
-//! millisecond: they count as /proc/self/statm shows them, less the other pages of files at the
-//! last look.
+//! millisecond. /proc/self/statm has the sum of all pages of files: what exceeds that of the other
+//! files at the last look counts as theirs, up to the size of their mappings.
 //!
 //! A page parts when it stops being shared ([`crate::common`]). The pages that a process parts by
 //! writes are counted by its minor faults, all of them, or under guard by the manager's faults.
@@ -23,7 +23,7 @@
 use crate::code::{self, Unmapping};
 use crate::common::{Common, SinceMeasured, minor_faults};
 use crate::file_maps;
-use crate::looks::{CodeSeen, FIRST, FIRST_OF_CHILD, Looks, Signs};
+use crate::looks::{CodeSeen, FIRST, FIRST_OF_CHILD, Looks, Maps, Signs};
 use crate::memory;
 use crate::smaps::{self, Elsewhere, Paged, Seen};
 use highwater_mm::Manager;
@@ -119,6 +119,18 @@ pub(crate) struct Unpaged {
     pub(crate) trims: AtomicBool,
 }
 
+/// What signs are made of.
+#[derive(Clone, Copy, Debug)]
+struct Now {
+    statm: Statm,
+    /// Resident bytes that are paged, or the manager's.
+    known: u64,
+    /// Bytes of large files that were unmapped.
+    trimmed: u64,
+    changes: usize,
+    is_doubtful: bool,
+}
+
 /// Part of /proc/self/statm, in bytes; 0 if /proc does not tell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Statm {
@@ -188,8 +200,8 @@ impl Unpaged {
 
     /// Looks if that is due, `passed` after the last call.
     pub(crate) fn tick(&self, passed: Duration, shares: bool) {
-        let is_doubtful = self.is_doubtful.load(Relaxed);
-        let signs = Signs { unexplained: self.unexplained(), shares, is_doubtful };
+        let now = self.now();
+        let mut signs = self.signs(now, shares);
         // Before the look, which counts these pages.
         self.take_lent();
         if lock(&self.looks).are_due(passed, signs) {
@@ -197,9 +209,30 @@ impl Unpaged {
             let start = clock_gettime(ClockId::ThreadCPUTime);
             let (shared, code) = self.measure();
             let took = clock_gettime(ClockId::ThreadCPUTime) - start;
+            // With what the look has found: its corrections are no growth.
+            signs = self.signs(now, shares);
             lock(&self.looks).note(took.try_into().unwrap_or_default(), signs, shared, code);
         }
         self.unmap_code(passed, signs.unexplained);
+    }
+
+    fn now(&self) -> Now {
+        let paged = Bytes::of_pages(self.manager.platform().pages_in_use());
+        Now {
+            statm: Statm::now(),
+            known: paged.0 + self.managers(),
+            trimmed: self.files_unmapped.load(Relaxed),
+            changes: file_maps::changes(),
+            is_doubtful: self.is_doubtful.load(Relaxed),
+        }
+    }
+
+    fn signs(&self, now: Now, shares: bool) -> Signs {
+        let Now { statm, known, trimmed, changes, is_doubtful } = now;
+        let mapped = self.mapped_of(statm);
+        let known = known + mapped;
+        let maps = Maps { changes, mapped: mapped + trimmed, is_doubtful };
+        Signs { unexplained: statm.resident.cast_signed() - known.cast_signed(), shares, maps }
     }
 
     /// Unmaps code if that is due.
@@ -211,6 +244,7 @@ impl Unpaged {
             // Without the lock: the unmapping may wait for a fork, and the balancer must not wait.
             let unmapped = code::unmap();
             self.code_unmapped.fetch_add(unmapped.0, Relaxed);
+            // Code that comes back counts as large files until a look, which is due then.
             let less = |files: u64| Some(files.saturating_sub(unmapped.0));
             let _ = self.files_besides.fetch_update(Relaxed, Relaxed, less);
             lock(&self.code).note(resident, unmapped);
@@ -334,22 +368,17 @@ impl Unpaged {
 
     /// The part of the resident set that is neither paged nor the manager's; it includes pages
     /// shared with others. Negative for moments: the counters change one after the other.
-    fn unexplained(&self) -> i64 {
-        self.unexplained_of(Statm::now())
-    }
-
     fn unexplained_of(&self, statm: Statm) -> i64 {
         let paged = Bytes::of_pages(self.manager.platform().pages_in_use());
         let known = paged.0 + self.managers() + self.mapped_of(statm);
         statm.resident.cast_signed() - known.cast_signed()
     }
 
-    /// Mapped bytes of large files.
+    /// Mapped bytes of large files, and other files and shared memory that have become resident
+    /// since the last look, as far as they cannot be told apart.
     fn mapped_of(&self, statm: Statm) -> u64 {
-        match file_maps::bytes() {
-            0 => 0,
-            _ => statm.files.saturating_sub(self.files_besides.load(Relaxed)),
-        }
+        let files = statm.files.saturating_sub(self.files_besides.load(Relaxed));
+        files.min(file_maps::bytes() as u64)
     }
 
     /// Mapped pages of large files.
