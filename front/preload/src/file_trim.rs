@@ -8,7 +8,7 @@
 //! A program maps pages of the page cache at the speed of memory: 1 GiB in 60 ms by random reads of
 //! one thread, because a fault maps 16 pages and more. A measurement ten times a second is useless
 //! then. So this thread looks several times in a millisecond while pages are being mapped, and the
-//! budget keeps [`slack`] for those that are mapped meanwhile. A look is one read of
+//! budget keeps [`Slack`] for those that are mapped meanwhile. A look is one read of
 //! /proc/self/statm, 1 us.
 //!
 //! Unmapping costs little: a page that is used again is mapped from the page cache, with its
@@ -39,6 +39,12 @@ const SLACK_SHARE: u64 = 16;
 const SLACK_SHARE_MAX: u64 = 4;
 /// The time in which it is forgotten how many pages were mapped between two looks.
 const FORGETS: Duration = Duration::from_secs(2);
+/// After this time in which nothing was mapped no page is kept: many processes may map files, and
+/// few of them read at once. ...
+const KEEPS: Duration = Duration::from_secs(1);
+/// ... Then at most so many for each page that is mapped: a program that reads a page now and then
+/// is not to take the memory of others each time.
+const RECENT_FACTOR: u64 = 16;
 
 /// Pages of the limit for each page of files that stays mapped however short memory is.
 const FLOOR_SHARE: u64 = 16;
@@ -69,13 +75,29 @@ const IN_MEMORY: [u32; 4] = [
     0x5345_434d, // secretmem
 ];
 
-/// Pages that the budget keeps for files that are mapped before the next look: twice as many as
-/// were mapped between two looks, as far as was seen lately. `grown`: since the last one. `passed`:
-/// since then. `longest`: all pages of the mappings.
-fn slack(before: u64, grown: u64, passed: Duration, limit: u64, longest: u64) -> u64 {
-    let forgotten = (u128::from(before) * passed.as_nanos()).div_ceil(FORGETS.as_nanos());
-    let now = before.saturating_sub(forgotten as u64).max(2 * grown);
-    now.max(limit / SLACK_SHARE).min((limit / SLACK_SHARE_MAX).min(longest))
+/// Pages that the budget keeps for files that are mapped before the next look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slack {
+    pages: u64,
+    /// Pages that were mapped since the program began to map any.
+    recent: u64,
+}
+
+impl Slack {
+    /// Twice as many as were mapped between two looks, as far as was seen lately. `grown`: since
+    /// the last look. `passed`: since then. `quiet`: how long nothing was mapped. `unmapped`: pages
+    /// of the mappings that are not mapped.
+    fn look(&mut self, grown: u64, passed: Duration, quiet: Duration, limit: u64, unmapped: u64) {
+        if quiet > KEEPS && grown == 0 {
+            *self = Slack::default();
+            return;
+        }
+        self.recent += grown;
+        let forgotten = (u128::from(self.pages) * passed.as_nanos()).div_ceil(FORGETS.as_nanos());
+        let now = self.pages.saturating_sub(forgotten as u64).max(2 * grown);
+        let least = (limit / SLACK_SHARE).min(RECENT_FACTOR * self.recent);
+        self.pages = now.max(least).min((limit / SLACK_SHARE_MAX).min(unmapped));
+    }
 }
 
 /// Pages of files that stay mapped while other memory is short.
@@ -197,7 +219,7 @@ struct Trim {
     mapped: u64,
     looked: Instant,
     dropped: u64,
-    slack: u64,
+    slack: Slack,
     /// How long nothing was mapped, and the CPU time of the program when this began.
     quiet: Duration,
     ran: Nanos,
@@ -219,7 +241,7 @@ impl Trim {
             mapped: 0,
             looked: now,
             dropped: 0,
-            slack: 0,
+            slack: Slack::default(),
             quiet: Duration::ZERO,
             ran: ran(),
             told: now,
@@ -251,15 +273,15 @@ impl Trim {
         let grown = (mapped + self.dropped).saturating_sub(self.mapped);
         let passed = self.looked.elapsed();
         (self.dropped, self.looked) = (0, Instant::now());
-        let longest = (file_maps::bytes() / PAGE_SIZE) as u64;
-        self.slack = slack(self.slack, grown, passed, limit, longest);
-        unpaged.publish_mapped(statm, self.slack);
+        let unmapped = ((file_maps::bytes() / PAGE_SIZE) as u64).saturating_sub(mapped);
+        self.slack.look(grown, passed, self.quiet, limit, unmapped);
+        unpaged.publish_mapped(statm, self.slack.pages);
         if mapped != self.mapped {
             (self.mapped, self.quiet, self.ran) = (mapped, Duration::ZERO, ran());
         }
         Seen {
             limit,
-            slack: self.slack,
+            slack: self.slack.pages,
             mapped,
             left: self.share.balance(),
             quiet: self.quiet,
@@ -360,10 +382,17 @@ mod tests {
         }
     }
 
+    /// The slack after a look.
+    fn slack(pages: u64, grown: u64, passed: Duration, unmapped: u64) -> u64 {
+        let mut slack = Slack { pages, recent: 9999 };
+        slack.look(grown, passed, Duration::ZERO, 16000, unmapped);
+        slack.pages
+    }
+
     #[test]
     fn the_slack_follows_what_is_mapped_between_two_looks() {
         let look = Duration::from_millis(1);
-        for (before, grown, passed, longest, expected) in [
+        for (before, grown, passed, unmapped, expected) in [
             (0, 0, look, 99999, 1000),
             (0, 500, look, 99999, 1000),
             (0, 900, look, 99999, 1800),
@@ -372,10 +401,26 @@ mod tests {
             (3000, 0, Duration::from_secs(1), 99999, 1500),
             (0, 9000, look, 99999, 4000),
             (0, 9000, look, 300, 300),
+            (0, 9000, look, 0, 0),
         ] {
-            let found = slack(before, grown, passed, 16000, longest);
+            let found = slack(before, grown, passed, unmapped);
             assert_eq!(found, expected, "{before} {grown} {passed:?}");
         }
+    }
+
+    /// Regression: each of 16 processes kept a sixteenth of the limit while they slept.
+    #[test]
+    fn nothing_is_kept_for_a_program_that_maps_nothing() {
+        let mut slack = Slack { pages: 3000, recent: 9999 };
+        let look = Duration::from_millis(1);
+        let mut pages = |grown, quiet| {
+            slack.look(grown, look, quiet, 16000, 99999);
+            slack.pages
+        };
+        let short = KEEPS;
+        let long = KEEPS + look;
+        assert_eq!([pages(0, short), pages(0, long), pages(0, long)], [2998, 0, 0]);
+        assert_eq!([pages(16, long), pages(16, short), pages(50, short)], [256, 512, 1000]);
     }
 
     #[test]
