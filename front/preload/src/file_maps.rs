@@ -26,6 +26,7 @@ use highwater_units::{Nanos, PAGE_SIZE};
 use libc::c_int;
 use rustix::mm::{Advice, madvise};
 use std::cell::UnsafeCell;
+use std::mem;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use std::time::Duration;
@@ -77,11 +78,16 @@ struct Part {
 struct Parts {
     all: [Part; PARTS_MAX],
     len: usize,
+    /// Whether it has changed since it was shown.
+    is_changed: bool,
 }
 
 impl Parts {
-    const NONE: Parts =
-        Parts { all: [Part { start: 0, end: 0, kind: Kind::Shared }; PARTS_MAX], len: 0 };
+    const NONE: Parts = Parts {
+        all: [Part { start: 0, end: 0, kind: Kind::Shared }; PARTS_MAX],
+        len: 0,
+        is_changed: false,
+    };
 
     fn all(&self) -> &[Part] {
         &self.all[..self.len]
@@ -94,6 +100,7 @@ impl Parts {
             self.all.copy_within(at..self.len, at + 1);
             self.all[at] = part;
             self.len += 1;
+            self.is_changed = true;
         }
     }
 
@@ -108,6 +115,7 @@ impl Parts {
             }
             self.all.copy_within(at + 1..self.len, at);
             self.len -= 1;
+            self.is_changed = true;
             let before = self.len;
             self.insert(Part { end: start, ..part });
             at += self.len - before;
@@ -139,35 +147,25 @@ static BYTES: AtomicUsize = AtomicUsize::new(0);
 /// 1 while a thread waits until there is a mapping.
 static AWAITED: AtomicU32 = AtomicU32::new(0);
 
-/// All mappings that there ever were lie between these addresses: most calls that change memory
-/// need no lock.
-static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
-static HIGHEST: AtomicUsize = AtomicUsize::new(0);
-
-/// What [`contains`] reads: the balancer asks, and must not wait for a fork, which may wait for
-/// it. Odd while the bounds below change, first and last address of each mapping in turn.
+/// What [`overlaps`] reads: most calls that change memory need no lock, and the balancer must not
+/// wait for a fork, which may wait for it. Odd while the bounds below change, first and last address of each mapping in turn.
 static CHANGES: AtomicUsize = AtomicUsize::new(0);
 static BOUNDS: [AtomicUsize; 2 * PARTS_MAX] = [const { AtomicUsize::new(0) }; 2 * PARTS_MAX];
 static BOUNDS_LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Gives the table to `act`.
+/// Gives the table to `act`, and shows it if it has changed.
 fn with<R>(act: impl FnOnce(&mut Parts) -> R) -> R {
     // A handler of a signal may fork.
     let _blocked = Blocked::now();
     forking::begin();
     // SAFETY: one thread at a time is between these two calls.
-    let result = act(unsafe { &mut *PARTS.0.get() });
+    let parts = unsafe { &mut *PARTS.0.get() };
+    let result = act(parts);
+    if mem::take(&mut parts.is_changed) {
+        show(parts);
+    }
     forking::end();
     result
-}
-
-/// Gives the table to `act`, which changes it.
-fn change<R>(act: impl FnOnce(&mut Parts) -> R) -> R {
-    with(|parts| {
-        let result = act(parts);
-        show(parts);
-        result
-    })
 }
 
 fn show(parts: &Parts) {
@@ -190,27 +188,27 @@ pub(crate) fn changes() -> usize {
     CHANGES.load(SeqCst)
 }
 
-/// Whether any part of a mapping lies between two addresses; seldom true without one.
+/// Whether any part of a mapping lies between two addresses. Takes no lock; `None` if the mappings
+/// change all the time.
+fn overlaps(start: usize, end: usize) -> Option<bool> {
+    const TRIES: usize = 100;
+    (0..TRIES).find_map(|_| {
+        let changes = CHANGES.load(SeqCst);
+        let bounds = BOUNDS[..BOUNDS_LEN.load(SeqCst)].as_chunks::<2>().0;
+        let at = bounds.partition_point(|[_, last]| last.load(SeqCst) <= start);
+        let found = bounds.get(at).is_some_and(|[first, _]| first.load(SeqCst) < end);
+        (changes.is_multiple_of(2) && changes == CHANGES.load(SeqCst)).then_some(found)
+    })
+}
+
+/// Whether a call that changes these addresses needs the table.
 fn may_overlap(start: usize, end: usize) -> bool {
-    bytes() > 0 && start < HIGHEST.load(Acquire) && LOWEST.load(Acquire) < end
+    start < end && overlaps(start, end).unwrap_or(true)
 }
 
 /// Whether an address lies in a mapping. Takes no lock; may be wrong while the mappings change.
 pub(crate) fn contains(address: usize) -> bool {
-    const TRIES: usize = 100;
-    let mut found = false;
-    for _ in 0..if may_overlap(address, address + 1) { TRIES } else { 0 } {
-        let changes = CHANGES.load(SeqCst);
-        let bounds = &BOUNDS[..BOUNDS_LEN.load(SeqCst)];
-        let lies_in = |[start, end]: &[AtomicUsize; 2]| {
-            (start.load(SeqCst)..end.load(SeqCst)).contains(&address)
-        };
-        found = bounds.as_chunks::<2>().0.iter().any(lies_in);
-        if changes.is_multiple_of(2) && changes == CHANGES.load(SeqCst) {
-            break;
-        }
-    }
-    found
+    overlaps(address, address + 1).unwrap_or(false)
 }
 
 /// The pages that a call changes which is given these bytes: from, to.
@@ -222,9 +220,7 @@ fn pages_around(address: usize, len: usize) -> (usize, usize) {
 /// The program has mapped a file. The mapping has just begun, so no other thread uses it.
 pub(crate) fn add(address: usize, len: usize, kind: Kind) {
     let (start, end) = pages_around(address, len);
-    LOWEST.fetch_min(start, AcqRel);
-    HIGHEST.fetch_max(end, AcqRel);
-    change(|parts| {
+    with(|parts| {
         parts.remove(start, end, |_| true);
         parts.insert(Part { start, end, kind });
     });
@@ -247,7 +243,7 @@ pub(crate) fn await_one(time: Duration) -> bool {
 pub(crate) fn forget(address: usize, len: usize) {
     let (start, end) = pages_around(address, len);
     if may_overlap(start, end) {
-        change(|parts| parts.remove(start, end, |_| true));
+        with(|parts| parts.remove(start, end, |_| true));
     }
 }
 
@@ -256,7 +252,7 @@ pub(crate) fn forget(address: usize, len: usize) {
 pub(crate) fn note_access(address: usize, len: usize, access: c_int) {
     let (start, end) = pages_around(address, len);
     if access & !libc::PROT_READ != 0 && may_overlap(start, end) {
-        change(|parts| parts.remove(start, end, |kind| kind == Kind::Constant));
+        with(|parts| parts.remove(start, end, |kind| kind == Kind::Constant));
     }
 }
 
@@ -269,7 +265,7 @@ pub(crate) fn take_shared(address: usize, len: usize) -> bool {
     if !may_overlap(start, end) {
         return false;
     }
-    change(|parts| {
+    with(|parts| {
         let found = parts.around(start, end).is_some_and(|part| part.kind == Kind::Shared);
         if len > 0 {
             parts.remove(start, end, |_| true);
@@ -301,7 +297,6 @@ pub(crate) fn drop_some(pagemap: &Pagemap, hand: &mut usize, wanted: u64) -> Ste
         if is_own {
             // Something else has been mapped here, or a debugger has written to it.
             parts.remove(part.start, part.end, |_| true);
-            show(parts);
             return Step::Dropped(0);
         }
         let address = with_exposed_provenance_mut(pages.start);
@@ -310,7 +305,6 @@ pub(crate) fn drop_some(pagemap: &Pagemap, hand: &mut usize, wanted: u64) -> Ste
         if mapped > 0 && unmap().is_err() {
             // The pages are locked: without this each pass would find them again.
             parts.remove(pages.start, pages.end, |_| true);
-            show(parts);
             return Step::Dropped(0);
         }
         Step::Dropped(mapped)
@@ -440,6 +434,22 @@ mod tests {
             unmap(address);
             assert!(!contains(address));
         }
+    }
+
+    /// Regression: each call between the first and the last mapping waited for the lock.
+    #[test]
+    fn only_calls_that_change_a_mapping_need_the_table() {
+        let address = map(MapFlags::SHARED);
+        let page = |at: usize| address + at * PAGE_SIZE;
+        add(page(2), 3 * PAGE_SIZE, Kind::Shared);
+        add(page(7), PAGE_SIZE, Kind::Shared);
+        for (start, end, expected) in
+            [(0, 2, false), (0, 3, true), (4, 5, true), (5, 7, false), (5, 8, true), (8, 9, false)]
+        {
+            assert_eq!(may_overlap(page(start), page(end)), expected, "{start} {end}");
+        }
+        assert!(!may_overlap(page(3), page(3)));
+        unmap(address);
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! Locking: none of its own.
 
 use crate::file_maps::{self, Kind, Step};
+use crate::forking;
 use crate::pagemap::Pagemap;
 use crate::process::Process;
 use crate::program::program;
@@ -298,6 +299,7 @@ impl Trim {
     fn drop(&mut self, pagemap: &Pagemap, wanted: u64) {
         let (mut dropped, mut turns, start) = (0, 0, Instant::now());
         while dropped < wanted && turns < 2 {
+            forking::yield_to_others();
             match file_maps::drop_some(pagemap, &mut self.hand, wanted - dropped) {
                 Step::Dropped(pages) => dropped += pages,
                 Step::Wrapped => turns += 1,

@@ -16,10 +16,32 @@ static FORKING: AtomicBool = AtomicBool::new(false);
 /// Forks whose children may still fetch descriptors from this process's helper.
 static UNREGISTERED: AtomicU32 = AtomicU32::new(0);
 
+/// Threads that wait in [`begin`].
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+fn try_begin() -> bool {
+    FORKING.compare_exchange(false, true, Acquire, Relaxed).is_ok()
+}
+
 /// Waits until no fork is under way, and begins one.
 pub(crate) fn begin() {
+    if try_begin() {
+        return;
+    }
+    WAITING.fetch_add(1, AcqRel);
     let mut attempt = 0;
-    while FORKING.compare_exchange(false, true, Acquire, Relaxed).is_err() {
+    while !try_begin() {
+        highwater_os::relax(attempt);
+        attempt += 1;
+    }
+    WAITING.fetch_sub(1, AcqRel);
+}
+
+/// Lets other threads begin, which may sleep while they wait. A thread that begins again and again
+/// calls this, without the lock. It waits some 750 us at most: others may do so, too.
+pub(crate) fn yield_to_others() {
+    let mut attempt = 0;
+    while attempt < 12 && WAITING.load(Acquire) > 0 {
         highwater_os::relax(attempt);
         attempt += 1;
     }
@@ -39,6 +61,7 @@ pub(crate) fn registered() {
 /// In the child: forks by other threads of the parent do not concern it.
 pub(crate) fn arrived() {
     UNREGISTERED.store(0, Release);
+    WAITING.store(0, Release);
 }
 
 /// Ends the fork in the child.
