@@ -65,8 +65,10 @@ const ASLEEP_SHARE: u64 = 50;
 /// How long the thread stays without mappings: a program may map one file after the other.
 const LINGERS: Duration = Duration::from_millis(100);
 
-/// Time between two requests that all processes give pages back.
+/// Time between two requests that all processes give pages back, ...
 const TELLS: Duration = Duration::from_millis(5);
+/// ... and once requests have been of no use: the balancers look as often by themselves.
+const TELLS_MAX: Duration = Duration::from_millis(40);
 
 /// Filesystems whose pages are memory: unmapping them frees nothing.
 const IN_MEMORY: [u32; 4] = [
@@ -149,6 +151,34 @@ fn rest(seen: Seen) -> Duration {
     certain.max((seen.quiet / 8).min(longest))
 }
 
+/// Decides when all processes are told that they use too much.
+#[derive(Clone, Copy, Debug)]
+struct Tell {
+    /// Since the last time, and until the next if nothing gets worse.
+    passed: Duration,
+    interval: Duration,
+    /// [`Seen::left`] and [`Seen::mapped`] at the last time.
+    left: i64,
+    mapped: u64,
+}
+
+impl Tell {
+    const NEVER: Tell = Tell { passed: TELLS_MAX, interval: TELLS, left: 0, mapped: 0 };
+
+    /// `passed`: since the last call.
+    fn is_due(&mut self, passed: Duration, left: i64, mapped: u64) -> bool {
+        self.passed += passed;
+        let is_worse = left < self.left || mapped > self.mapped;
+        let interval = if is_worse { TELLS } else { self.interval };
+        if left >= 0 || self.passed < interval {
+            return false;
+        }
+        let next = if is_worse { TELLS } else { (2 * interval).min(TELLS_MAX) };
+        *self = Tell { passed: Duration::ZERO, interval: next, left, mapped };
+        true
+    }
+}
+
 /// The rest after a pass that was to unmap `wanted` pages, and found `dropped`; `before`: after the
 /// last pass. If it found few, the others are locked, or in other mappings, which have grown since
 /// they were measured.
@@ -224,8 +254,7 @@ struct Trim {
     /// How long nothing was mapped, and the CPU time of the program when this began.
     quiet: Duration,
     ran: Nanos,
-    /// When all processes were last told that they use too much.
-    told: Instant,
+    tell: Tell,
     /// How long the thread rests after a pass that found few pages.
     pause: Duration,
 }
@@ -245,7 +274,7 @@ impl Trim {
             slack: Slack::default(),
             quiet: Duration::ZERO,
             ran: ran(),
-            told: now,
+            tell: Tell::NEVER,
             pause: Duration::ZERO,
         })
     }
@@ -255,9 +284,8 @@ impl Trim {
         match decide(seen) {
             Outcome::Rest(time) => {
                 // All processes are to give pages back.
-                if seen.left < 0 && self.told.elapsed() > TELLS {
+                if self.tell.is_due(time, seen.left, seen.mapped) {
                     self.process.reporter.unpaged.publish();
-                    self.told = Instant::now();
                 }
                 self.quiet += time;
                 sys::sleep(time);
@@ -431,6 +459,21 @@ mod tests {
             assert_eq!(rest(Seen { left, ..SEEN }), Duration::from_micros(expected), "{left}");
         }
         assert_eq!(rest(Seen { left: -5000, ..SEEN }), SHORTEST);
+    }
+
+    /// Regression: the balancers of all processes woke up all the time while some process could not
+    /// give its pages back.
+    #[test]
+    fn requests_that_are_of_no_use_are_rare() {
+        let mut tell = Tell::NEVER;
+        let look = Duration::from_millis(1);
+        let mut times = |count: u32, left: i64, mapped: u64| {
+            (0..count).filter(|_| tell.is_due(look, left, mapped)).collect::<Vec<_>>()
+        };
+        assert_eq!(times(9, 0, 10), []);
+        assert_eq!(times(120, -5, 10), [0, 5, 15, 35, 75, 115]);
+        assert_eq!(times(12, -6, 10), [0, 5]);
+        assert_eq!(times(9, -6, 11), [0, 5]);
     }
 
     /// Regression: the thread scanned all the time for pages that were elsewhere.
