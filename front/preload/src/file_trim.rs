@@ -30,7 +30,7 @@ use rustix::fs::{Mode, OFlags, fstatfs, openat};
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering::{AcqRel, Release};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 /// Pages of the limit for each page that is kept for those that are mapped before the next look:
@@ -210,10 +210,10 @@ impl Process {
     /// thread, the next mapping tries again.
     pub(crate) fn trim_files(&'static self) {
         let Some(share) = self.share.as_ref().filter(|_| self.limits_files()) else { return };
-        if file_maps::bytes() > 0 && !self.reporter.unpaged.trims.swap(true, AcqRel) {
+        if file_maps::bytes() > 0 && !self.reporter.unpaged.trims.swap(true, SeqCst) {
             let run = move || spawn("files", Box::new(move || run(self, share)));
             if self.in_helper(run).is_err() {
-                self.reporter.unpaged.trims.store(false, Release);
+                self.reporter.unpaged.trims.store(false, SeqCst);
             }
         }
     }
@@ -232,15 +232,21 @@ fn is_in_page_cache(in_proc: i32, fd: RawFd) -> bool {
 /// The body of the thread: runs until there have been no such mappings for a while.
 fn run(process: &'static Process, share: &'static Share) {
     hurry();
-    // If /proc is not there, mapped pages are not even counted.
-    let (Ok(pagemap), Ok(mut trim)) = (Pagemap::open(), Trim::new(process, share)) else { return };
+    let trims = &process.reporter.unpaged.trims;
+    let (Ok(pagemap), Ok(mut trim)) = (Pagemap::open(), Trim::new(process, share)) else {
+        // Without descriptors or /proc; the next mapping tries again.
+        trims.store(false, SeqCst);
+        return;
+    };
     loop {
         while file_maps::bytes() > 0 || file_maps::await_one(LINGERS) {
             trim.step(&pagemap);
         }
-        process.reporter.unpaged.trims.store(false, Release);
+        // Ordered before the load of the bytes: a thread that adds a mapping stores these, then looks at
+        // the flag.
+        trims.swap(false, SeqCst);
         // A mapping may have begun meanwhile.
-        if file_maps::bytes() == 0 || process.reporter.unpaged.trims.swap(true, AcqRel) {
+        if file_maps::bytes() == 0 || trims.swap(true, SeqCst) {
             return;
         }
     }

@@ -91,6 +91,17 @@ impl Seen {
 pub(crate) struct Pagemap {
     file: File,
     can_scan: AtomicBool,
+    has_scanned: AtomicBool,
+}
+
+/// Whether a call that failed shows that the system has no PAGEMAP_SCAN: later calls may fail for
+/// want of memory.
+fn is_missing(error: &io::Error, has_scanned: bool) -> bool {
+    match error.raw_os_error() {
+        Some(libc::ENOTTY) => true,
+        Some(libc::EINVAL) => !has_scanned,
+        _ => false,
+    }
 }
 
 impl Pagemap {
@@ -98,7 +109,7 @@ impl Pagemap {
     /// /proc does not show it.
     pub(crate) fn open() -> io::Result<Pagemap> {
         let file = File::open("/proc/self/pagemap")?;
-        Ok(Pagemap { file, can_scan: AtomicBool::new(true) })
+        Ok(Pagemap { file, can_scan: AtomicBool::new(true), has_scanned: AtomicBool::new(false) })
     }
 
     /// Looks pages up until `wanted` of them were present, or as far as one call goes. All have
@@ -106,15 +117,21 @@ impl Pagemap {
     pub(crate) fn look(&self, range: Range<usize>, wanted: u64) -> Seen {
         let end = range.end;
         if self.can_scan.load(Relaxed) {
-            if let Some(seen) = self.scan(range.clone(), wanted) {
-                return seen;
+            match self.scan(range.clone(), wanted) {
+                Ok(seen) => {
+                    self.has_scanned.store(true, Relaxed);
+                    return seen;
+                }
+                Err(error) if is_missing(&error, self.has_scanned.load(Relaxed)) => {
+                    self.can_scan.store(false, Relaxed);
+                }
+                Err(_) => {}
             }
-            self.can_scan.store(false, Relaxed);
         }
         self.read(range, wanted).unwrap_or(Seen { end, ..Seen::nothing(end) })
     }
 
-    fn scan(&self, range: Range<usize>, wanted: u64) -> Option<Seen> {
+    fn scan(&self, range: Range<usize>, wanted: u64) -> io::Result<Seen> {
         let mut runs = [Run::default(); RUNS_MAX];
         let mut scan = Scan {
             size: size_of::<Scan>() as u64,
@@ -129,12 +146,12 @@ impl Pagemap {
         };
         // SAFETY: an argument of this kind, and room for so many runs.
         let found = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
-        let found = usize::try_from(found).ok()?;
+        let found = usize::try_from(found).map_err(|_| io::Error::last_os_error())?;
         let mut seen = Seen { end: scan.walk_end as usize, ..Seen::nothing(range.start) };
         for run in &runs[..found] {
             seen.add(run.start as usize, run.end as usize, run.categories & IS_FILE != 0);
         }
-        Some(seen)
+        Ok(seen)
     }
 
     fn read(&self, range: Range<usize>, wanted: u64) -> Option<Seen> {
@@ -194,6 +211,21 @@ mod tests {
         unsafe { munmap(at, PAGES * PAGE_SIZE).unwrap() };
     }
 
+    /// Regression: after one call that failed each page was looked up, for good.
+    #[test]
+    fn a_call_that_fails_once_is_made_again() {
+        for (error, has_scanned, expected) in [
+            (libc::ENOTTY, false, true),
+            (libc::EINVAL, false, true),
+            (libc::EINVAL, true, false),
+            (libc::ENOMEM, false, false),
+            (libc::EINTR, true, false),
+        ] {
+            let found = is_missing(&io::Error::from_raw_os_error(error), has_scanned);
+            assert_eq!(found, expected, "{error} {has_scanned}");
+        }
+    }
+
     /// Both ways see the same pages of a file, and the same pages of the process's own.
     #[test]
     fn pages_that_are_present_are_found() {
@@ -201,7 +233,8 @@ mod tests {
         file.write_all(&vec![7; PAGES * PAGE_SIZE]).unwrap();
         let pagemap = Pagemap::open().unwrap();
         type Way = fn(&Pagemap, Range<usize>, u64) -> Option<Seen>;
-        let ways: [Way; 2] = [Pagemap::scan, Pagemap::read];
+        let ways: [Way; 2] =
+            [|pagemap, range, wanted| pagemap.scan(range, wanted).ok(), Pagemap::read];
         for source in [Some(&file), None] {
             let address = map(source);
             let all = address..address + PAGES * PAGE_SIZE;
