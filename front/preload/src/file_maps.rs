@@ -14,7 +14,7 @@
 //! before it could be added again.
 //!
 //! Locking: the table is changed, and pages are unmapped, while no fork is under way ([`forking`]),
-//! so calls that change a mapping wait for an unmapping; [`contains`] takes no lock. A program that
+//! so calls that change a mapping wait for an unmapping; [`overlaps`] takes no lock. A program that
 //! replaces such a mapping by raw system calls may lose a store to the new memory, if it is made in
 //! the microseconds between the lookup of a page and the call that unmaps it.
 
@@ -148,7 +148,8 @@ static BYTES: AtomicUsize = AtomicUsize::new(0);
 static AWAITED: AtomicU32 = AtomicU32::new(0);
 
 /// What [`overlaps`] reads: most calls that change memory need no lock, and the balancer must not
-/// wait for a fork, which may wait for it. Odd while the bounds below change, first and last address of each mapping in turn.
+/// wait for a fork, which may wait for it. Odd while the bounds below change: the first address of
+/// each mapping, and that after its last one, in turn.
 static CHANGES: AtomicUsize = AtomicUsize::new(0);
 static BOUNDS: [AtomicUsize; 2 * PARTS_MAX] = [const { AtomicUsize::new(0) }; 2 * PARTS_MAX];
 static BOUNDS_LEN: AtomicUsize = AtomicUsize::new(0);

@@ -3,7 +3,7 @@
 //! ```text
 //! mmap of a file -- Process::note_file --> file_maps.rs; the first one starts the thread "files"
 //! "files": statm --> decide -- Rest: memory is left; looks again before that much can be mapped
-//!                          \-- Drop: unmaps pages, those that were mapped longest ago first
+//!                          \-- Drop: unmaps pages in the order of their addresses, around the end
 //! ```
 //! A program maps pages of the page cache at the speed of memory: 1 GiB in 60 ms by random reads of
 //! one thread, because a fault maps 16 pages and more. A measurement ten times a second is useless
@@ -157,7 +157,7 @@ fn rest(seen: Seen) -> Duration {
     certain.max((seen.quiet / 8).min(longest))
 }
 
-/// Decides when all processes are told that they use too much.
+/// Decides when the balancers of all processes are woken because they use too much.
 #[derive(Clone, Copy, Debug)]
 struct Tell {
     /// Since the last time, and until the next if nothing gets worse.
@@ -242,10 +242,8 @@ fn run(process: &'static Process, share: &'static Share) {
         while file_maps::bytes() > 0 || file_maps::await_one(LINGERS) {
             trim.step(&pagemap);
         }
-        // Ordered before the load of the bytes: a thread that adds a mapping stores these, then looks at
-        // the flag.
+        // A swap, so that the bytes are loaded after it: a mapping may have begun meanwhile.
         trims.swap(false, SeqCst);
-        // A mapping may have begun meanwhile.
         if file_maps::bytes() == 0 || trims.swap(true, SeqCst) {
             return;
         }

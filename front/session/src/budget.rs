@@ -441,14 +441,16 @@ impl Budget {
     /// The pages that processes may be granted in all: the limit, less the memory that cannot be
     /// paged, and plus the pages that count for several processes.
     pub(crate) fn room(&self) -> u64 {
-        let paged = match self.scope() {
-            Scope::Everything => {
-                let limit = self.limit();
-                limit.saturating_sub(self.unpaged() + limit / MARGIN)
-            }
-            Scope::Paged => self.limit(),
-        };
+        let paged = self.limit().saturating_sub(self.besides());
         paged.saturating_add_signed(self.entries().shared())
+    }
+
+    /// Pages that processes cannot be granted; may exceed the limit.
+    pub(crate) fn besides(&self) -> u64 {
+        match self.scope() {
+            Scope::Everything => self.unpaged() + self.limit() / MARGIN,
+            Scope::Paged => 0,
+        }
     }
 
     /// Clears the entries after `index`, around the end, until one of a living process. If every

@@ -188,7 +188,8 @@ impl Share {
     /// The pages that no process has been granted; negative: processes have been granted more than
     /// there are.
     pub fn balance(&self) -> i64 {
-        self.budget.room().cast_signed() - self.budget.granted().cast_signed()
+        let used = self.budget.granted() + self.budget.besides().saturating_sub(self.limit());
+        self.budget.room().cast_signed() - used.cast_signed()
     }
 
     /// The pages that all processes may use together.

@@ -416,6 +416,9 @@ fn what_cannot_be_paged_leaves_less_for_pages() {
     assert_eq!(share.aim(0, 0), Aim::Pages(left(4000)));
     unpaged(2 * LIMIT);
     assert_eq!(share.aim(0, 0), Aim::Pages(FLOOR));
+    // The whole excess, also the part that no process can give.
+    let excess = 2 * LIMIT + 2000 + LIMIT / MARGIN + left(3000) - LIMIT;
+    assert_eq!(share.balance(), -excess.cast_signed());
 }
 
 #[test]
