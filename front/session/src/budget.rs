@@ -447,10 +447,8 @@ impl Budget {
 
     /// Pages that processes cannot be granted; may exceed the limit.
     pub(crate) fn besides(&self) -> u64 {
-        match self.scope() {
-            Scope::Everything => self.unpaged() + self.limit() / MARGIN,
-            Scope::Paged => 0,
-        }
+        let is_all = self.scope() == Scope::Everything;
+        if is_all { self.unpaged() + self.limit() / MARGIN } else { 0 }
     }
 
     /// Clears the entries after `index`, around the end, until one of a living process. If every
