@@ -1,5 +1,6 @@
 //! madvise, process_madvise, posix_madvise, mincore and msync.
 
+use crate::file_maps;
 use crate::gate;
 use crate::process::{self, Process};
 use crate::regions::Use;
@@ -22,6 +23,10 @@ unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -
 
 /// Follows the program's advice about memory, or returns the error number.
 pub(crate) fn follow(address: usize, len: usize, advice: c_int) -> Result<(), c_int> {
+    if advice == libc::MADV_DONTFORK {
+        // A child has something else there.
+        file_maps::forget(address, len);
+    }
     match Named::of(address, len) {
         None => to_kernel(address, len, advice),
         Some(_) if !is_known(advice) => Err(libc::EINVAL),
@@ -261,6 +266,7 @@ unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file_maps::Kind;
 
     #[test]
     fn an_advice_is_followed_or_ignored_or_unknown() {
@@ -277,5 +283,16 @@ mod tests {
             assert_eq!((is_done(advice), is_passed_over(advice)), (done, ignored), "{advice}");
         }
         assert!(!(0..256).any(|advice| is_done(advice) && is_passed_over(advice)));
+    }
+
+    /// Else the child would unmap pages of a library that is loaded there.
+    #[test]
+    fn a_mapping_that_a_child_does_not_get_is_forgotten() {
+        const MIB: usize = 1 << 20;
+        let address = 1 << 46;
+        file_maps::add(address, MIB, Kind::Shared);
+        assert!(file_maps::contains(address));
+        assert_eq!(follow(address, MIB, libc::MADV_DONTFORK), Err(libc::ENOMEM));
+        assert!(!file_maps::contains(address));
     }
 }

@@ -194,11 +194,14 @@ fn pause(before: Duration, dropped: u64, wanted: u64) -> Duration {
 
 impl Process {
     /// The program has mapped a file at an address.
-    pub(crate) fn note_file(&'static self, address: usize, len: usize, kind: Kind, fd: RawFd) {
-        if self.in_helper(|| is_in_page_cache(self.files.in_proc, fd)) {
-            file_maps::add(address, len, kind);
-            self.trim_files();
-        }
+    pub(crate) fn note_file(&'static self, address: usize, len: usize, kind: Kind) {
+        file_maps::add(address, len, kind);
+        self.trim_files();
+    }
+
+    /// Whether a file's pages are in the page cache, and not memory of their own.
+    pub(crate) fn has_in_page_cache(&self, fd: RawFd) -> bool {
+        self.in_helper(|| is_in_page_cache(self.files.in_proc, fd))
     }
 
     /// Whether mapped pages of files are kept within the limit.

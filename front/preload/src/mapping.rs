@@ -194,21 +194,29 @@ fn map_unpaged(
     call: Call,
     make: impl FnOnce(&Call) -> Result<usize, c_int>,
 ) -> Result<usize, c_int> {
-    let kind = file_maps::kind_of(call.len, call.access, call.flags);
-    let process = || if call.len < WORTH_A_START { already_running() } else { start::get() };
-    let process = kind.and_then(|_| process()).filter(|process| process.limits_files());
-    let (Some(kind), Some(process)) = (kind, process) else { return make(&call) };
+    let Some((kind, process)) = limited(&call) else {
+        // A mapping of a file may have been there, and gone without a call that is seen here.
+        return make(&call).inspect(|address| file_maps::forget(*address, call.len));
+    };
     let flags = call.flags & !libc::MAP_POPULATE;
     let is_placed = call.address != 0 || call.is_fixed() || flags & files::MAP_32BIT != 0;
     let hint = if is_placed { None } else { askew(&call) };
     let address = make(&Call { address: hint.unwrap_or(call.address), flags, ..call })?;
-    process.note_file(address, call.len, kind, call.fd);
+    process.note_file(address, call.len, kind);
     if call.flags & libc::MAP_POPULATE != 0 {
         let advice = libc::MADV_WILLNEED as usize;
         // SAFETY: changes no contents. The kernel may refuse it.
         let _ = unsafe { kernel(libc::SYS_madvise, [address, call.len, advice, 0, 0, 0]) };
     }
     Ok(address)
+}
+
+/// How a request maps a large file whose pages are to be kept within the limit, and the process;
+/// `None`: it does not.
+fn limited(call: &Call) -> Option<(file_maps::Kind, &'static Process)> {
+    let kind = file_maps::kind_of(call.len, call.access, call.flags)?;
+    let process = if call.len < WORTH_A_START { already_running() } else { start::get() }?;
+    (process.limits_files() && process.has_in_page_cache(call.fd)).then_some((kind, process))
 }
 
 /// A hint for the address of a file: no folio of 2 MiB is aligned in memory there. An access maps

@@ -64,14 +64,22 @@ unsafe extern "C" fn pkey_mprotect(
     access: c_int,
     key: c_int,
 ) -> c_int {
-    code::note_change(address as usize, len);
-    file_maps::note_access(address as usize, len, access);
-    match (Named::of(address as usize, len), key) {
+    protect_with_key(address as usize, len, access, key)
+}
+
+/// Makes the call, as pkey_mprotect returns.
+pub(crate) fn protect_with_key(address: usize, len: usize, access: c_int, key: c_int) -> c_int {
+    code::note_change(address, len);
+    file_maps::note_access(address, len, access);
+    match (Named::of(address, len), key) {
         // SAFETY: the program's own mapping, at its request.
-        (None, _) => unsafe {
-            libc::syscall(libc::SYS_pkey_mprotect, address, len, access, key) as c_int
-        },
-        (Some(_), NO_KEY | DEFAULT_KEY) => protect_memory(address as usize, len, access),
+        (None, _) => returned(
+            unsafe {
+                kernel(libc::SYS_pkey_mprotect, [address, len, access as usize, key as usize, 0, 0])
+            }
+            .map(drop),
+        ),
+        (Some(_), NO_KEY | DEFAULT_KEY) => protect_memory(address, len, access),
         (Some(_), _) => fail(libc::EINVAL),
     }
 }

@@ -91,10 +91,9 @@ pub(crate) fn remap_memory(call: Call) -> *mut c_void {
         None if call.has(libc::MREMAP_FIXED) => move_in(call),
         None => call.kernel(),
     };
-    if was_shared {
-        let (address, len) =
-            done.map_or((call.address, call.old_len), |address| (address, call.len));
-        file_maps::add(address, len, Kind::Shared);
+    // A call that fails may have unmapped a part of it.
+    if let (true, Ok(address)) = (was_shared, done) {
+        file_maps::add(address, call.len, Kind::Shared);
         // There was no mapping for a moment, and the thread may have ended.
         already_running().into_iter().for_each(Process::trim_files);
     }
