@@ -119,3 +119,23 @@ fn memory_that_is_mapped_twice_counts_once() {
     // How long threads waited depends on the machine.
     assert_ne!(report.text("/verdict/limited_by"), "unpaged", "{lines:#?}");
 }
+
+/// Regression: a file that eight processes map counted 2.7 times, once in full for the first and in
+/// half for the second, because no process noticed that others mapped it later. Chromium's pages
+/// had 4 MiB in each process, of a limit that was twice what all its processes used.
+#[test]
+fn a_file_that_many_processes_map_counts_once() {
+    let place = Place::beside_others();
+    let mut command = highwater();
+    command.current_dir(place.path(".")).args(["run", "--quiet", "--memory", "400M", "--report"]);
+    command.arg(place.path("report.json")).arg("--");
+    let program = place.c_program("file_shares", &["64", "8", "6"]);
+    let status = command.args(program).status().expect("a run");
+    assert!(status.success(), "{status}");
+    let report = Report::read(&place.path("report.json"));
+    let counted = report.samples("unpaged_bytes").into_iter().zip(report.samples("processes"));
+    let all_run = counted.filter(|(_, processes)| *processes == 9);
+    let least = all_run.map(|(bytes, _)| bytes).min().expect("a sample of all processes");
+    // The file has 64 MiB, and nine processes have 2 to 3 MiB each.
+    assert!((64 * MIB..110 * MIB).contains(&least), "{least} bytes");
+}
