@@ -159,6 +159,13 @@ impl<A: Atomics> Entry<A> {
         let _ = self.granted.fetch_update(SeqCst, SeqCst, rest);
     }
 
+    /// Adds to what its process uses in addition; never fewer than none, as for `give_back`.
+    pub(crate) fn add_unpaged(&self, pages: i64) {
+        let now = |unpaged: u64| Some(unpaged.saturating_add_signed(pages));
+        // Never an error: there is always a sum.
+        let _ = self.unpaged.fetch_update(SeqCst, SeqCst, now);
+    }
+
     /// Releases an entry that nobody else uses.
     pub(crate) fn clear(&self) {
         let Entry { owner: _, granted, unpaged, spare, misses, short_until, activity, .. } = self;

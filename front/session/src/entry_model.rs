@@ -147,6 +147,7 @@ fn pages_that_are_given_back_late_leave_the_next_owner_none_at_worst() {
         let late = spawn(1, move || {
             if let Some(entry) = late.entries().of(0, OWNERS[0]) {
                 entry.give_back(8);
+                entry.add_unpaged(-8);
             }
         });
         run.entries().release(0, OWNERS[0], &run.swap);
@@ -154,6 +155,7 @@ fn pages_that_are_given_back_late_leave_the_next_owner_none_at_worst() {
         run.entries[0].granted.store(5, SeqCst);
         late.join().unwrap();
         assert!(run.granted()[0] <= 5, "{:?}", run.granted());
+        assert_eq!(run.entries[0].unpaged.load(SeqCst), 0);
     });
 }
 

@@ -258,7 +258,7 @@ impl Share {
     /// What it uses besides the pages that it was granted has grown by `pages` since it was
     /// published.
     pub fn add_unpaged(&self, pages: i64) {
-        self.entry().unpaged.fetch_add(pages.cast_unsigned(), Relaxed);
+        self.entry().add_unpaged(pages);
     }
 
     /// How often the pages of processes that have no entry were measured.
