@@ -266,7 +266,7 @@ impl<P: Platform> Manager<P> {
             flusher::balance(&self.machine);
         }
         let stall =
-            self.is_on_device(space, fault.vpn).then(|| self.machine.stall(StallKind::Io, start));
+            self.may_fail(space, fault.vpn).then(|| self.machine.stall(StallKind::Io, start));
         let served = fault::resolve(&self.machine, self.space(space), fault)?;
         drop(stall);
         if changes_file {
@@ -299,12 +299,12 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    /// Whether a page's contents are only on a device.
-    fn is_on_device(&self, space: SpaceId, vpn: Vpn) -> bool {
+    /// Whether an access to a page may fail: it has to be read from a device, or is lost. A hint.
+    pub fn may_fail(&self, space: SpaceId, vpn: Vpn) -> bool {
         let space = self.space(space);
         match (space.entry(vpn).page(), space.backing()) {
-            (Page::Swapped(_), _) | (Page::Absent, Backing::File { .. }) => true,
-            (Page::Absent, Backing::Anonymous) | (Page::Resident(_) | Page::Poisoned, _) => false,
+            (Page::Swapped(_) | Page::Poisoned, _) | (Page::Absent, Backing::File { .. }) => true,
+            (Page::Absent, Backing::Anonymous) | (Page::Resident(_), _) => false,
         }
     }
 

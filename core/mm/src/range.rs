@@ -63,7 +63,7 @@ pub enum Poisoned {
     Done,
     /// The page is not in a slot any more, so an access may succeed.
     Changed,
-    /// The platform cannot do it. The page is as it was.
+    /// The platform cannot do it. The page is as it was, but its loss may have been reported.
     Refused,
 }
 

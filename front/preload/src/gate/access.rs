@@ -79,8 +79,14 @@ pub(super) fn accessible(address: usize, len: usize, access: Access) -> usize {
     }
 }
 
-/// How many bytes from `address` on, of `len`, come before the first lost page. Brings the others
-/// in.
+/// Whether an access to a page may find it lost now. A page that is lost later ends the copy.
+fn may_fail(address: usize) -> bool {
+    process::holding(address)
+        .is_some_and(|process| process.manager.may_fail(SPACE, process.page(address)))
+}
+
+/// How many bytes from `address` on, of `len`, come before the first lost page. Brings in the pages
+/// before it that are swapped out, and no others: the call may use only a part of a buffer.
 fn before_lost(address: usize, len: usize, access: Access) -> usize {
     let is_there = |at: usize| match access {
         Access::Read => probe::load(at),
@@ -88,7 +94,8 @@ fn before_lost(address: usize, len: usize, access: Access) -> usize {
     };
     let next_page = |at: &usize| Some((at / PAGE_SIZE + 1) * PAGE_SIZE);
     let bytes = std::iter::successors(Some(address), next_page);
-    let lost = bytes.take_while(|at| *at - address < len).find(|at| !is_there(*at));
+    let lost =
+        bytes.take_while(|at| *at - address < len).find(|at| may_fail(*at) && !is_there(*at));
     lost.map_or(len, |lost| lost - address)
 }
 
