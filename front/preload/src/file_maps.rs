@@ -38,7 +38,10 @@ const BYTES_MIN: usize = 1 << 20;
 const PARTS_MAX: usize = 256;
 
 /// Pages that are unmapped at once: the calls that change mappings wait for some 100 us.
-const BATCH_MAX: u64 = 4096;
+pub(crate) const BATCH_MAX: u64 = 4096;
+
+/// Pages that are forgotten at once, of those that cannot be unmapped together.
+const FORGOTTEN_AT_ONCE: u64 = 16;
 
 /// Bytes of a mapping that are looked up at once. Page tables of pages that were unmapped may stay,
 /// and passing over those of 1 GiB takes some 300 us.
@@ -207,9 +210,15 @@ fn may_overlap(start: usize, end: usize) -> bool {
     start < end && overlaps(start, end).unwrap_or(true)
 }
 
-/// Whether an address lies in a mapping. Takes no lock; may be wrong while the mappings change.
+/// Whether any address from `start` to `end` lies in a mapping. Takes no lock; may be wrong while
+/// the mappings change.
+pub(crate) fn contains_any(start: usize, end: usize) -> bool {
+    overlaps(start, end).unwrap_or(false)
+}
+
+#[cfg(test)]
 pub(crate) fn contains(address: usize) -> bool {
-    overlaps(address, address + 1).unwrap_or(false)
+    contains_any(address, address + 1)
 }
 
 /// The pages that a call changes which is given these bytes: from, to.
@@ -304,8 +313,10 @@ pub(crate) fn drop_some(pagemap: &Pagemap, hand: &mut usize, wanted: u64) -> Ste
         // SAFETY: all present pages are those of a file, and no store makes them the process's own.
         let unmap = || unsafe { madvise(address, pages.len(), Advice::LinuxDontNeed) };
         if mapped > 0 && unmap().is_err() {
-            // The pages are locked: without this each pass would find them again.
-            parts.remove(pages.start, pages.end, |_| true);
+            // Some are locked: if none were forgotten, each pass would find them again.
+            let first = pagemap.look(pages, FORGOTTEN_AT_ONCE);
+            *hand = first.end;
+            parts.remove(first.pages.start, first.pages.end, |_| true);
             return Step::Dropped(0);
         }
         Step::Dropped(mapped)

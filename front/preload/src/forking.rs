@@ -7,9 +7,15 @@
 //! ([`exclude`]).
 //!
 //! Locking: FORKING is a lock that is taken in one process and released in two. A thread that waits
-//! for it yields.
+//! for it yields. A child made past the C library may inherit it as taken, and goes on without it.
 
+use crate::program::program;
+use highwater_os::helper;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+
+/// Attempts, of up to a millisecond each, before a thread finds out whether the lock is one of a
+/// parent.
+const PATIENCE: u32 = 200;
 
 static FORKING: AtomicBool = AtomicBool::new(false);
 
@@ -30,15 +36,23 @@ pub(crate) fn begin() {
     }
     WAITING.fetch_add(1, AcqRel);
     let mut attempt = 0;
-    while !try_begin() {
+    while !(try_begin() || attempt >= PATIENCE && is_stray_child()) {
         highwater_os::relax(attempt);
         attempt += 1;
     }
     WAITING.fetch_sub(1, AcqRel);
 }
 
+/// Whether this process is a child that was made past the C library. The thread that had the lock
+/// in its parent may not exist here.
+fn is_stray_child() -> bool {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    !helper::is_inside() && program().is_some_and(|program| program.pid != own)
+}
+
 /// Lets other threads begin, which may sleep while they wait. A thread that begins again and again
-/// calls this, without the lock. It waits some 750 us at most: others may do so, too.
+/// calls this, without the lock. Waits 750 us at most, because those that wait may be threads that
+/// begin again and again, too.
 pub(crate) fn yield_to_others() {
     let mut attempt = 0;
     while attempt < 12 && WAITING.load(Acquire) > 0 {

@@ -6,8 +6,8 @@
 //! ```
 //! Until then the child has the pages that the kernel's fork copied; all others of the range are
 //! registered, and an access to one raises SIGBUS. It needs a manager when it makes such an access
-//! (`gate/bus.rs`), allocates or changes paged memory, forks (`process::running`), or is about to
-//! lose rights that the start takes (`credentials.rs`).
+//! (`gate/bus.rs`), allocates or changes paged memory, maps a file of 16 MiB or more, forks
+//! (`process::running`), or is about to lose rights that the start takes (`credentials.rs`).
 //!
 //! Locking: STAGE is a lock while it is BEGINS. Threads that wait for it yield.
 

@@ -125,13 +125,13 @@ pub(crate) struct Paged {
 
 /// Reads the resident memory.
 pub(crate) fn read(paged: &Paged) -> io::Result<Seen> {
-    parse_with(File::open("/proc/self/smaps")?, paged, file_maps::contains)
+    parse_with(File::open("/proc/self/smaps")?, paged, file_maps::contains_any)
 }
 
 fn parse_with(
     mut source: impl Read,
     paged: &Paged,
-    is_mapped: fn(usize) -> bool,
+    is_mapped: fn(usize, usize) -> bool,
 ) -> io::Result<Seen> {
     let mut parser = Parser::new(paged, is_mapped);
     let mut buffer = vec![0; BUFFER_BYTES];
@@ -155,8 +155,8 @@ fn parse_with(
 
 struct Parser<'a> {
     paged: &'a Paged,
-    /// Whether an address lies in a large file whose pages may be unmapped.
-    is_mapped: fn(usize) -> bool,
+    /// Whether any of these addresses lies in a large file whose pages may be unmapped.
+    is_mapped: fn(usize, usize) -> bool,
     found: Elsewhere,
     /// Rss without Pss.
     found_again: u64,
@@ -179,6 +179,7 @@ struct Parser<'a> {
 /// A mapping, and the bytes of it that are resident.
 struct Mapping {
     start: u64,
+    end: u64,
     kind: Kind,
     is_writable: bool,
     rss: u64,
@@ -189,7 +190,7 @@ struct Mapping {
 }
 
 impl Parser<'_> {
-    fn new(paged: &Paged, is_mapped: fn(usize) -> bool) -> Parser<'_> {
+    fn new(paged: &Paged, is_mapped: fn(usize, usize) -> bool) -> Parser<'_> {
         Parser {
             paged,
             is_mapped,
@@ -246,7 +247,7 @@ impl Parser<'_> {
     /// Mappings that the program has made over parts of the range are not, and count here.
     fn flags(&mut self, line: &[u8]) {
         let Some(mapping) = self.mapping.take() else { return };
-        let Mapping { start, kind, is_writable, rss, pss, anonymous, huge } = mapping;
+        let Mapping { start, end, kind, is_writable, rss, pss, anonymous, huge } = mapping;
         let lies_in = |(from, to): (u64, u64)| (from..to).contains(&start);
         let mut flags = line.split(|byte| *byte == b' ');
         let is_registered = flags.any(|flag| matches!(flag, b"um" | b"uw" | b"ui"));
@@ -258,7 +259,7 @@ impl Parser<'_> {
             self.found.bytes[Kind::Huge as usize] += huge;
             self.found_again += rss.saturating_sub(pss);
             self.found_shared += if kind == Kind::Shared { rss } else { 0 };
-            if kind == Kind::Files && (self.is_mapped)(start as usize) {
+            if kind == Kind::Files && (self.is_mapped)(start as usize, end as usize) {
                 self.mapped.resident += rss;
                 self.mapped.counted += pss;
                 return;
@@ -290,7 +291,7 @@ impl Parser<'_> {
         };
         let is_writable = access.get(1) == Some(&b'w');
         let (rss, pss, anonymous, huge) = (0, 0, 0, 0);
-        self.mapping = Some(Mapping { start, kind, is_writable, rss, pss, anonymous, huge });
+        self.mapping = Some(Mapping { start, end, kind, is_writable, rss, pss, anonymous, huge });
         let is_nowhere = path.is_empty();
         let guards = is_nowhere && access.starts_with(b"---") && end - start <= GUARD_BYTES_MAX;
         self.guard_end = guards.then_some(end);
@@ -340,7 +341,7 @@ mod tests {
     use super::*;
 
     fn parse(source: impl Read, paged: &Paged) -> io::Result<Seen> {
-        parse_with(source, paged, |_| false)
+        parse_with(source, paged, |_, _| false)
     }
 
     /// Yields a few bytes at a time.
