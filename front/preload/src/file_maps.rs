@@ -284,7 +284,7 @@ pub(crate) fn take_shared(address: usize, len: usize) -> bool {
     })
 }
 
-/// What a step of unmapping has done.
+/// The result of a step of unmapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It has unmapped so many pages.

@@ -18,6 +18,7 @@
 //! Locking: none of its own.
 
 use crate::file_maps::{self, Kind, Step};
+use crate::files::file_system_of;
 use crate::forking;
 use crate::pagemap::Pagemap;
 use crate::process::Process;
@@ -26,7 +27,7 @@ use crate::unpaged::Statm;
 use highwater_os::{process_cpu_time, spawn, sys};
 use highwater_session::Share;
 use highwater_units::{Bytes, Nanos, PAGE_SIZE};
-use rustix::fs::{Mode, OFlags, fstatfs, openat};
+use rustix::fs::{Mode, OFlags, openat};
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
@@ -115,7 +116,7 @@ fn floor(limit: u64) -> u64 {
     limit / FLOOR_SHARE
 }
 
-/// What a look has found, in pages.
+/// The result of a look, in pages.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     limit: u64,
@@ -228,9 +229,8 @@ fn is_in_page_cache(in_proc: i32, fd: RawFd) -> bool {
     let path = format!("/proc/{in_proc}/fd/{fd}");
     let is_file = || std::fs::metadata(&path).is_ok_and(|found| found.is_file());
     let open = || openat(rustix::fs::CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    let is_memory = |found: u32| IN_MEMORY.contains(&found);
-    // The field's width depends on the machine; the numbers have 32 bits.
-    is_file() && open().and_then(fstatfs).is_ok_and(|found| !is_memory(found.f_type as u32))
+    let found = || file_system_of(open().ok()?);
+    is_file() && found().is_some_and(|found| !IN_MEMORY.contains(&found))
 }
 
 /// The body of the thread: runs until there have been no such mappings for a while.

@@ -34,7 +34,7 @@ use highwater_units::{PAGE_SIZE, SpaceId, Vpn};
 use libc::{c_int, off_t};
 use rustix::fs::OFlags;
 use std::fs::File;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -112,8 +112,13 @@ fn reopen(in_proc: i32, fd: RawFd) -> Option<(PathBuf, File)> {
 }
 
 fn is_on_local_disk(file: &File) -> bool {
+    file_system_of(file).is_some_and(|found| FILE_SYSTEMS.contains(&found))
+}
+
+/// The kind of file system that a file is on, as statfs numbers it; `None`: the system refuses.
+pub(crate) fn file_system_of(file: impl AsFd) -> Option<u32> {
     // The field's width depends on the machine; the numbers have 32 bits.
-    rustix::fs::fstatfs(file).is_ok_and(|found| FILE_SYSTEMS.contains(&(found.f_type as u32)))
+    rustix::fs::fstatfs(file).ok().map(|found| found.f_type as u32)
 }
 
 impl Process {

@@ -14,7 +14,7 @@ use highwater_serve::Cause;
 use highwater_uffd::Delivery;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What becomes of a program that needs a page which cannot be read.
+/// The fate of a program that needs a page which cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Signal,

@@ -61,7 +61,7 @@ struct Run {
     categories: u64,
 }
 
-/// What lies at some addresses.
+/// The pages that are present at some addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// From the first page that is present to the end of the last one.

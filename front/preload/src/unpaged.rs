@@ -119,7 +119,7 @@ pub(crate) struct Unpaged {
     pub(crate) trims: AtomicBool,
 }
 
-/// What signs are made of.
+/// The figures from which the signs of a look are calculated.
 #[derive(Clone, Copy, Debug)]
 struct Now {
     statm: Statm,

@@ -54,7 +54,7 @@ enum Phase {
     Stopping,
 }
 
-/// What a follower does next.
+/// The next step of a follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// It leads.
@@ -63,7 +63,7 @@ pub(crate) enum Next {
     End,
 }
 
-/// What a thread does that leads, or has led.
+/// The role of a thread while it serves a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It reads, and serves what it has read.
@@ -72,7 +72,7 @@ pub(crate) enum Turn {
     HandedOver,
 }
 
-/// What came of handing over.
+/// The result of handing over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handover {
     /// Other threads read.

@@ -49,7 +49,7 @@ pub(crate) struct Entry<A: Atomics = StdWords> {
     pub(crate) requests: AtomicU32,
 }
 
-/// What came of a request for pages.
+/// The result of a request for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     /// The process may use this many more.

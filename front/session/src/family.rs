@@ -34,7 +34,7 @@ impl Lent {
     }
 }
 
-/// What the end of a process leaves to others.
+/// The effect of a process's end on others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// Nothing: it had no pages in common with them, or the entry was not its own any more.

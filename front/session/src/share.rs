@@ -255,8 +255,7 @@ impl Share {
         }
     }
 
-    /// What it uses besides the pages that it was granted has grown by `pages` since it was
-    /// published.
+    /// Adds to the pages that it uses besides those that it was granted; negative: it uses fewer.
     pub fn add_unpaged(&self, pages: i64) {
         self.entry().add_unpaged(pages);
     }

@@ -28,7 +28,7 @@ thread_local! {
     static PHASE: Cell<&'static Phase> = const { Cell::new(Phase::PROGRAM) };
 }
 
-/// What the threads of a [`TestPlatform`] share: words, locks and events, and how they run.
+/// The words, locks and events that the threads of a [`TestPlatform`] share, and how they run.
 pub trait Sharing: Atomics + Locks + Default + Send + Sync + 'static {
     /// The CPU of this thread, below 4.
     fn cpu(&self) -> u16;
