@@ -7,10 +7,14 @@ use crate::commands::number::number;
 use clap::Args;
 use highwater_command::{counted, print, say, say_bare};
 use highwater_lab::swarm::{self, Case};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::io::Write;
 use std::panic;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,26 +24,45 @@ pub(crate) struct Swarm {
     /// The first seed
     #[arg(long, value_name = "S", value_parser = number::<u64>(0..=u64::MAX), default_value = "1")]
     seed: u64,
-    /// Number of seeds to run [default: 1; with --minutes: no limit]
+    /// Number of seeds to run [default: 1; with --minutes or --operations: no limit]
     #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
     seeds: Option<u64>,
     /// Start new runs for this many minutes
     #[arg(long, value_name = "M", value_parser = number::<u64>(1..=100_000))]
     minutes: Option<u64>,
+    /// Start new runs until the ended ones made this many operations on pages
+    #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
+    operations: Option<u64>,
 }
 
-/// What a swarm of threads shares.
+/// Time between two lines of sums while runs go on.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+
+/// Exit status of a program that SIGINT ended, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+/// State shared by the threads of a swarm.
 struct Shared {
     next: AtomicU64,
-    /// One more than the last seed.
-    end: u64,
-    deadline: Option<Instant>,
+    limits: Limits,
     /// What is printed of runs that succeed.
     verbosity: Verbosity,
     failed: AtomicBool,
+    /// SIGINT or SIGTERM arrived: no new run starts.
+    interrupted: Arc<AtomicBool>,
+    began: Instant,
     runs: AtomicU64,
     operations: AtomicU64,
+    objects: AtomicU64,
     events: AtomicU64,
+}
+
+/// Limits after which no new run starts.
+struct Limits {
+    /// One more than the last seed.
+    end: u64,
+    deadline: Option<Instant>,
+    operations: u64,
 }
 
 /// What is printed of runs.
@@ -54,34 +77,52 @@ enum Verbosity {
 impl Swarm {
     /// Runs the subcommand.
     pub(crate) fn execute(&self) -> ExitCode {
-        let (count, verbosity) = match (self.seeds, self.minutes) {
-            (Some(seeds), _) => (seeds, Verbosity::Sums),
-            (None, Some(_)) => (u64::MAX, Verbosity::Sums),
-            (None, None) => (1, Verbosity::Run),
-        };
-        let began = Instant::now();
-        let shared = Shared {
-            next: AtomicU64::new(self.seed),
-            end: self.seed.saturating_add(count),
-            deadline: self.minutes.map(|minutes| began + Duration::from_secs(60 * minutes)),
-            verbosity,
-            failed: AtomicBool::new(false),
-            runs: AtomicU64::new(0),
-            operations: AtomicU64::new(0),
-            events: AtomicU64::new(0),
-        };
+        let shared = Shared::new(self);
         name_seeds_of_panics();
+        end_early_at_signals(&shared.interrupted);
         let threads = thread::available_parallelism().map_or(1, usize::from);
         thread::scope(|scope| {
+            let (working, all_ended) = mpsc::channel::<()>();
             (0..threads).for_each(|_| {
-                scope.spawn(|| shared.work());
+                let working = working.clone();
+                scope.spawn(|| {
+                    shared.work();
+                    drop(working);
+                });
             });
+            drop(working);
+            while all_ended.recv_timeout(REPORT_EVERY) == Err(RecvTimeoutError::Timeout) {
+                say(format_args!("{} so far", shared.sums()));
+            }
         });
-        shared.print_sums(began.elapsed())
+        shared.print_sums()
     }
 }
 
 impl Shared {
+    fn new(swarm: &Swarm) -> Shared {
+        let only = [swarm.seeds, swarm.minutes, swarm.operations] == [None; 3];
+        let count = swarm.seeds.unwrap_or(if only { 1 } else { u64::MAX });
+        let began = Instant::now();
+        let limits = Limits {
+            end: swarm.seed.saturating_add(count),
+            deadline: swarm.minutes.map(|minutes| began + Duration::from_secs(60 * minutes)),
+            operations: swarm.operations.unwrap_or(u64::MAX),
+        };
+        Shared {
+            next: AtomicU64::new(swarm.seed),
+            limits,
+            verbosity: if only { Verbosity::Run } else { Verbosity::Sums },
+            failed: AtomicBool::new(false),
+            interrupted: Arc::default(),
+            began,
+            runs: AtomicU64::new(0),
+            operations: AtomicU64::new(0),
+            objects: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+        }
+    }
+
     /// Runs seeds until none is left or one has failed.
     fn work(&self) {
         while let Some(seed) = self.take() {
@@ -93,11 +134,13 @@ impl Shared {
         }
     }
 
-    /// The next seed; `None` at the end, after the deadline, and after a failure.
+    /// The next seed; `None` beyond a limit, after a signal, and after a failure.
     fn take(&self) -> Option<u64> {
-        let late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        let below_end = |seed| (seed < self.end).then(|| seed + 1);
-        if late || self.failed.load(Relaxed) {
+        let Limits { end, deadline, operations } = self.limits;
+        let below_end = |seed| (seed < end).then(|| seed + 1);
+        let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let enough = self.operations.load(Relaxed) >= operations;
+        if late || enough || self.failed.load(Relaxed) || self.interrupted.load(Relaxed) {
             return None;
         }
         self.next.fetch_update(Relaxed, Relaxed, below_end).ok()
@@ -108,6 +151,7 @@ impl Shared {
             Ok(summary) => {
                 self.runs.fetch_add(1, Relaxed);
                 self.operations.fetch_add(summary.operations, Relaxed);
+                self.objects.fetch_add(summary.objects, Relaxed);
                 self.events.fetch_add(summary.events, Relaxed);
                 if self.verbosity == Verbosity::Run {
                     let _ = writeln!(std::io::stdout(), "{summary}");
@@ -121,18 +165,25 @@ impl Shared {
         }
     }
 
+    /// Sums of the runs that ended.
+    fn sums(&self) -> String {
+        let [runs, operations, objects, events] =
+            [&self.runs, &self.operations, &self.objects, &self.events]
+                .map(|sum| sum.load(Relaxed));
+        let (seconds, seeds) = (self.began.elapsed().as_secs_f64(), counted(runs, "seed", "seeds"));
+        format!(
+            "{seeds}, {operations} operations on pages, {objects} on objects, {events} events \
+             in {seconds:.1} s: nothing wrong"
+        )
+    }
+
     /// Prints the sums, unless a run has failed.
-    fn print_sums(&self, took: Duration) -> ExitCode {
+    fn print_sums(&self) -> ExitCode {
         if self.failed.load(Relaxed) {
             return ExitCode::FAILURE;
         }
-        let [runs, operations, events] =
-            [&self.runs, &self.operations, &self.events].map(|sum| sum.load(Relaxed));
-        let (seconds, seeds) = (took.as_secs_f64(), counted(runs, "seed", "seeds"));
-        print(format_args!(
-            "{seeds}, {operations} operations, {events} events in {seconds:.1} s: \
-             nothing wrong\n"
-        ))
+        let printed = print(format_args!("{}\n", self.sums()));
+        if self.interrupted.load(Relaxed) { ExitCode::from(INTERRUPTED) } else { printed }
     }
 }
 
@@ -151,4 +202,15 @@ fn name_seeds_of_panics() {
             std::process::exit(1);
         }
     }));
+}
+
+/// At the first SIGINT or SIGTERM no new run starts and the sums are printed; the second one ends
+/// the program at once.
+fn end_early_at_signals(interrupted: &Arc<AtomicBool>) {
+    for signal in [SIGINT, SIGTERM] {
+        let (second, first) = (Arc::clone(interrupted), Arc::clone(interrupted));
+        let registered = flag::register_conditional_default(signal, second)
+            .and_then(|_| flag::register(signal, first));
+        registered.expect("both signals may be handled");
+    }
 }

@@ -25,8 +25,10 @@ use std::sync::Arc;
 pub struct Summary {
     /// What was run, on a line.
     pub case: String,
-    /// Calls of the users to the manager.
+    /// Calls of the users to the manager: loads, stores, drops, moves, copies of pages and others.
     pub operations: u64,
+    /// Steps of the users of slabs.
+    pub objects: u64,
     /// The number of these calls that failed, as they may where faults are injected or room is
     /// short.
     pub failures: u64,
@@ -40,8 +42,8 @@ pub struct Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Summary { case, operations, failures, seconds, events, hash } = self;
-        write!(f, "{case}: {operations} operations, {failures} failed, ")?;
+        let Summary { case, operations, objects, failures, seconds, events, hash } = self;
+        write!(f, "{case}: {operations} operations, {failures} failed, {objects} on objects, ")?;
         write!(f, "{seconds:.3} virtual s, {events} events, hash {hash:016x}")
     }
 }
@@ -60,7 +62,7 @@ pub fn run(seed: u64) -> Result<Summary, Stuck> {
     let (Outcome { operations, failures, .. }, report) = (finished.result, finished.report);
     let seconds = report.time.0 as f64 / 1e9;
     let (events, hash) = (report.events, report.hash);
-    let whole = Summary { case: text, operations, failures, seconds, events, hash };
+    let whole = Summary { case: text, operations, objects: 0, failures, seconds, events, hash };
     if Prng::new(seed ^ 0x51ab).percent(OBJECTS_PERCENT) {
         run_objects(seed).map(|objects| whole.and(&objects))
     } else {
@@ -90,17 +92,17 @@ pub fn run_objects(seed: u64) -> Result<Summary, Stuck> {
         let sim = Sim::new(vm, SimConfig { frames, devices: Vec::new(), recency, injected_faults });
         trial::run_objects(Arc::new(sim), &plan, seed, vm.beat())
     })?;
-    let (operations, report) = (finished.result, finished.report);
+    let (objects, report) = (finished.result, finished.report);
     let seconds = report.time.0 as f64 / 1e9;
     let (events, hash) = (report.events, report.hash);
-    Ok(Summary { case: text, operations, failures: 0, seconds, events, hash })
+    Ok(Summary { case: text, operations: 0, objects, failures: 0, seconds, events, hash })
 }
 
 impl Summary {
     /// Both runs of a seed.
     fn and(self, other: &Summary) -> Summary {
         Summary {
-            operations: self.operations + other.operations,
+            objects: self.objects + other.objects,
             seconds: self.seconds + other.seconds,
             events: self.events + other.events,
             hash: self.hash ^ other.hash.rotate_left(1),

@@ -134,6 +134,11 @@ impl<P: Platform> Members<P> {
         }
     }
 
+    /// Whether the thread of a control works here and is not stopped.
+    fn has(&self, control: &Arc<Control<P>>) -> bool {
+        self.workers.iter().any(|worker| Arc::ptr_eq(&worker.control, control))
+    }
+
     /// Removes the workers beyond `threads`.
     fn remove_beyond(&mut self, threads: usize) -> Vec<Worker<P>> {
         self.workers.split_off(threads.min(self.workers.len()))
@@ -213,10 +218,10 @@ impl<P: Platform> KswapdPool<P> {
     fn start(self: &Arc<Self>, node: usize, members: &mut Members<P>) -> io::Result<()> {
         let (index, platform) = (members.workers.len(), &self.machine.platform);
         let control = Arc::new(Control::new());
-        let (of, own) = (OfThread { pool: self.clone(), node, index }, control.clone());
+        let of = OfThread { pool: self.clone(), node, index, control: control.clone() };
         let body = Box::new(move || {
             let m = &of.pool.machine;
-            kswapd::run(m, &m.nodes[node], &own, &of);
+            kswapd::run(m, &m.nodes[node], &of.control, &of);
         });
         let name = format!("kswapd{node}:{index}");
         let thread = platform.spawn(&name, NodeId(node as u8), body)?;
@@ -231,8 +236,9 @@ impl<P: Platform> KswapdPool<P> {
         self.machine.platform.trace_value(&name, members.workers.len() as u64);
     }
 
-    /// Changes the number of a node's threads, if it is automatic and a period is over.
-    fn review(self: &Arc<Self>, node: usize) {
+    /// Changes the number of a node's threads, if it is automatic and a period is over. `own` is of
+    /// the calling thread.
+    fn review(self: &Arc<Self>, node: usize, own: &Arc<Control<P>>) {
         let (pool, now) = (&self.nodes[node], self.machine.platform.now());
         self.machine.update_pressure(now);
         if !pool.is_auto() {
@@ -245,6 +251,10 @@ impl<P: Platform> KswapdPool<P> {
         }
         let seen = self.totals(node);
         let mut members = pool.members();
+        // A thread that another one stopped meanwhile decides nothing: it would join itself.
+        if !members.has(own) {
+            return;
+        }
         let sample = members.sample(&seen);
         members.streaks.extend(&sample);
         let sizing = match members.mode {
@@ -306,6 +316,7 @@ struct OfThread<P: Platform> {
     pool: Arc<KswapdPool<P>>,
     node: usize,
     index: usize,
+    control: Arc<Control<P>>,
 }
 
 impl<P: Platform> Pool for OfThread<P> {
@@ -316,10 +327,53 @@ impl<P: Platform> Pool for OfThread<P> {
     }
 
     fn review(&self) {
-        self.pool.review(self.node);
+        self.pool.review(self.node, &self.control);
     }
 
     fn add_cpu_time(&self, time: Nanos) {
         self.pool.nodes[self.node].cpu_time[self.index].fetch_add(time.0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use highwater_platform::Threads;
+    use highwater_platform::testing::TestPlatform;
+
+    /// A pool in automatic mode with threads that end at once, idle long enough to lose one.
+    fn idle_pool(threads: usize) -> Arc<KswapdPool<TestPlatform>> {
+        let machine =
+            Arc::new(Machine::new(TestPlatform::new(1024, Vec::new()), Config::default()));
+        let pool = KswapdPool::new(machine);
+        pool.nodes[0].mode.store(Mode::Auto as u8, Relaxed);
+        let mut members = pool.nodes[0].members();
+        members.mode = Mode::Auto;
+        members.workers.extend((0..threads).map(|_| {
+            let thread = pool.machine.platform.spawn("idle", NodeId(0), Box::new(|| ()));
+            let control = Arc::new(Control::new());
+            Worker { control, thread: thread.expect("a thread"), slept: Nanos(0) }
+        }));
+        drop(members);
+        pool
+    }
+
+    /// Regression: swarm seed 1000320. A thread was stopped while it sampled the node, then found
+    /// that the node needs more threads, and joined those that were stopped: itself, too.
+    #[test]
+    fn a_stopped_thread_decides_nothing() {
+        let pool = idle_pool(4);
+        let members = pool.nodes[0].members();
+        let last = members.workers[3].control.clone();
+        let first = members.workers[0].control.clone();
+        pool.shrink(0, members);
+        for (reviewer, left) in [(&last, 3), (&first, 2)] {
+            let idle = Sample { length: EXCESS_MIN, threads: 3, ..Sample::default() };
+            pool.nodes[0].members().streaks.extend(&idle);
+            pool.nodes[0].due.store(0, Relaxed);
+            pool.review(0, reviewer);
+            assert_eq!(pool.threads(0), left);
+        }
     }
 }

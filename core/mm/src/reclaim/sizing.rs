@@ -39,7 +39,7 @@ pub(super) const IDLE_LEFT: u64 = 250;
 pub(super) const IDLE_NONE: u64 = 100;
 
 /// The measurements of a period.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     /// Its length.
     pub(super) length: Nanos,
