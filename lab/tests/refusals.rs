@@ -107,7 +107,7 @@ fn results_that_have_nowhere_to_go() {
 
 #[test]
 fn a_swarm_of_no_seeds() {
-    for args in [&["--seeds", "0"][..], &["--minutes", "0"], &["--seed", "x"]] {
+    for args in [&["--seeds", "0"][..], &["--minutes", "0"], &["--operations", "0"]] {
         let line = refused(lab().arg("swarm").args(args));
         assert!(line.contains("see 'highwater-lab swarm --help'"), "{line}");
     }

@@ -107,4 +107,7 @@ fn a_swarm_says_what_it_ran() {
     assert!(one.starts_with("seed 5: ") && one.contains(", hash "), "{one}");
     let some = lab("swarm", &["--seed", "1", "--seeds", "3"]);
     assert!(some.starts_with("3 seeds, ") && some.trim_end().ends_with("nothing wrong"), "{some}");
+    let counted = lab("swarm", &["--operations", "10000"]);
+    let operations = counted.split(", ").find_map(|part| part.strip_suffix(" operations on pages"));
+    assert!(operations.is_some_and(|count| count.parse::<u64>().unwrap() >= 10_000), "{counted}");
 }

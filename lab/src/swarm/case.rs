@@ -6,7 +6,7 @@ use highwater_platform::Recency;
 use highwater_sim::machine::{Answer, DeviceSpec, Machine, Role};
 use highwater_sim::{InjectedFaults, Limits, Policy, Setup, Traced};
 use highwater_testkit::trial::{Failures, LARGE_FRAMES_MIN, Plan};
-use highwater_units::{LARGE_PAGES, Nanos, Prng};
+use highwater_units::{LARGE_PAGES, Nanos, PAGE_SIZE, Prng};
 use std::fmt;
 
 /// Virtual time without progress after which a run is stuck: a fault on devices that fail gives up
@@ -16,7 +16,7 @@ const IDLE: Nanos = Nanos(120_000_000_000);
 const IDLE_STEPS: u64 = 200_000_000;
 /// Of 100 cases, how many have room for large pages.
 const LARGE_PERCENT: u64 = 5;
-/// Longest latency of an access without injected faults.
+/// Longest latency of an access without injected faults, if no queue of the devices is longer.
 const LATENCY_MAX: Nanos = Nanos(2_000_000_000);
 
 /// How the program reaches pages.
@@ -100,7 +100,6 @@ impl Case {
         };
         let faultless = room == Room::Enough && !injected_faults.any_fatal();
         plan.failures = if faultless { Failures::None } else { Failures::Allowed };
-        plan.latency_max = (faultless && policy.is_timed()).then_some(LATENCY_MAX);
         let slots = match room {
             Room::Enough => plan.slots(),
             Room::Short => 64 + random.below(plan.pages * 2),
@@ -114,6 +113,8 @@ impl Case {
             let pages = 1 + random.below(plan.pages) as u32;
             devices.insert(at, (DeviceSpec { role: Role::File, ..spec }, pages));
         }
+        let timed = faultless && policy.is_timed();
+        plan.latency_max = timed.then(|| latency_max(all, devices.iter().map(|(spec, _)| spec)));
         Case {
             seed,
             machine,
@@ -199,6 +200,19 @@ fn draw_device(random: &mut Prng, index: u32, nodes: u8) -> DeviceSpec {
         seek: if turns { 4_000_000 } else { 0 },
         priority: random.below(3) as u16,
     }
+}
+
+/// Longest latency of an access without injected faults: it waits for the write of a frame to
+/// reuse, then for its own read, each time behind as many transfers as there are frames.
+fn latency_max<'a>(frames: u32, devices: impl Iterator<Item = &'a DeviceSpec>) -> Nanos {
+    let transfer = |device: &DeviceSpec| {
+        let latency = device.read_latency.max(device.write_latency);
+        let mb_per_s = device.read_mb_per_s.min(device.write_mb_per_s);
+        let page = PAGE_SIZE as u64 * 1000 / u64::from(mb_per_s);
+        (device.seek + latency + page) / u64::from(device.channels)
+    };
+    let slowest = devices.map(transfer).max().unwrap_or(0);
+    LATENCY_MAX.max(Nanos(2 * u64::from(frames) * slowest))
 }
 
 impl fmt::Display for Case {

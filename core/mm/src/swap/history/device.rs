@@ -257,7 +257,8 @@ impl<P: Platform> Device<P> {
 
     /// Frees the parked slots of all CPUs.
     fn drain(&self, past: &Past<P>, cpu: CpuId) {
-        self.slot_cache.drain().for_each(|slots| self.free_parked(past, cpu, slots));
+        let drained = self.slot_cache.drain().filter(|slots| !slots.is_empty());
+        drained.for_each(|slots| self.free_parked(past, cpu, slots));
     }
 
     /// Takes an aligned run of slots.
