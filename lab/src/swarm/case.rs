@@ -208,7 +208,7 @@ fn latency_max<'a>(frames: u32, devices: impl Iterator<Item = &'a DeviceSpec>) -
     let transfer = |device: &DeviceSpec| {
         let latency = device.read_latency.max(device.write_latency);
         let mb_per_s = device.read_mb_per_s.min(device.write_mb_per_s);
-        let page = PAGE_SIZE as u64 * 1000 / u64::from(mb_per_s);
+        let page = PAGE_SIZE as u64 * 1000 / mb_per_s;
         (device.seek + latency + page) / u64::from(device.channels)
     };
     let slowest = devices.map(transfer).max().unwrap_or(0);
