@@ -112,6 +112,7 @@ struct Round {
 fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
     let _phase = m.enter(phase::RANGE);
     let mut rounds: Vec<Round> = Vec::new();
+    let mut small_passes = 0;
     loop {
         let ticket = m.flusher.wait.ticket();
         if stopped.load(Acquire) != 0 {
@@ -137,8 +138,13 @@ fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
             Flush::WriteSome => {
                 let pass = |(space, round)| flush_some(m, space, round, PASS_PAGES);
                 let written: usize = m.spaces().zip(&mut rounds).map(pass).sum();
-                if written == 0 {
-                    m.flusher.wait.wait(ticket, Some(RETRY_DELAY));
+                small_passes = if written < BATCH { small_passes + 1 } else { 0 };
+                match written {
+                    0 => m.flusher.wait.wait(ticket, Some(RETRY_DELAY)),
+                    // These few pages may be about to be used again: a thread that faults on one
+                    // must reach it before it is unmapped for the next write.
+                    1..BATCH => m.platform.relax(small_passes),
+                    _ => {}
                 }
             }
         }
