@@ -14,21 +14,24 @@ use crate::end::{end, say};
 use crate::process::{Process, running, set_running};
 use crate::signals::Blocked;
 use crate::{advise, environment, gate, go, heap, helper, limits, pins, stack};
+use highwater_os::sys::{futex_wait, futex_wake_all};
 use highwater_platform::Cpu;
 use highwater_session::{Malloc, MapFiles, Settings, SystemCalls, come_as_signals};
+use highwater_units::Nanos;
 use libc::c_int;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 
-const IDLE: u8 = 0;
-const STARTING: u8 = 1;
-const RUNNING: u8 = 2;
-const OFF: u8 = 3;
-const LATER: u8 = 4;
-const DECLINED: u8 = 5;
+const IDLE: u32 = 0;
+const STARTING: u32 = 1;
+const RUNNING: u32 = 2;
+const OFF: u32 = 3;
+const LATER: u32 = 4;
+const DECLINED: u32 = 5;
 
-static STATE: AtomicU8 = AtomicU8::new(IDLE);
+/// Threads that wait for a start sleep on it.
+static STATE: AtomicU32 = AtomicU32::new(IDLE);
 
 /// Whether it is undecided if this process will be served.
 pub(crate) fn is_undecided() -> bool {
@@ -92,11 +95,13 @@ thread_local! {
 /// This process if it is served once the starting thread is done.
 #[cold]
 pub(crate) fn wait_for_start() -> Option<&'static Process> {
-    let began = Instant::now();
-    let mut attempt = 0;
-    while is_starting() && !STARTS.get() && began.elapsed() < START_MAX {
-        highwater_os::relax(attempt);
-        attempt += 1;
+    let end = Instant::now() + START_MAX;
+    while is_starting() && !STARTS.get() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        futex_wait(&STATE, STARTING, Some(Nanos(left.as_nanos() as u64)));
     }
     if is_starting() { None } else { running() }
 }
@@ -108,6 +113,12 @@ pub(crate) fn get_for_files() -> Option<&'static Process> {
         None => environment::map_files(),
     };
     (wanted != MapFiles::Off).then(get).flatten()
+}
+
+/// The start is over: wakes the threads that wait for it.
+fn finish(state: u32) {
+    STATE.store(state, Release);
+    futex_wake_all(&STATE);
 }
 
 /// The caller may be a thread whose stack has 16 KiB, and a start takes 38: it runs on a stack of
@@ -143,12 +154,12 @@ extern "C" fn start_here() -> c_int {
         Err(error) => Some(Err(error)),
     };
     match started {
-        None => STATE.store(OFF, Release),
+        None => finish(OFF),
         Some(Ok(process)) => begin(process),
         Some(Err(error)) => {
             gate::give_up();
             say(&format!("process {} is not paged: {error}", std::process::id()));
-            STATE.store(OFF, Release);
+            finish(OFF);
         }
     }
     STARTS.set(false);
@@ -194,7 +205,7 @@ fn begin(process: &'static Process) {
     {
         end(&format!("this program cannot be served: {error}"));
     }
-    STATE.store(RUNNING, Release);
+    finish(RUNNING);
 }
 
 /// Makes a process the served one; in a forked child it replaces the parent's.
