@@ -13,7 +13,7 @@ PROGRAMS = front/cli/tests/suites/suites.py --markdown docs/programs.md
 .PHONY: bench-peers bench-programs bench-remote
 .PHONY: reproduction
 .PHONY: python python-types package venv tools clean
-.PHONY: deb tarball test-packages test-kernels soak audit book
+.PHONY: built-tests deb tarball test-packages test-kernels soak audit book
 
 help:
 	@echo "make demo     sort 512 MiB of text in 128 MiB, beside the kernel's swap (8 minutes)"
@@ -173,10 +173,16 @@ c-files:
 OTHER_EXAMPLES = --example events --example random_lines
 TESTED = --workspace --exclude highwater-python
 RUNNER = --config 'target."cfg(unix)".runner=["$(CURDIR)/.ci/runner"]'
-test: tools venv build
-	HIGHWATER=$(HIGHWATER) $(CARGO) test $(TESTED) --lib --bins --tests $(OTHER_EXAMPLES) $(RUNNER)
+UNIT_TESTS = $(CARGO) test $(TESTED) --lib --bins --tests $(OTHER_EXAMPLES)
+test: tools venv
+	$(MAKE) --jobs $(shell nproc) build built-tests
+	HIGHWATER=$(HIGHWATER) $(UNIT_TESTS) $(RUNNER)
 	$(CARGO) test $(TESTED) --doc
 	$(MAKE) python
+
+# The release build ends with links that use one CPU each: tests are compiled beside it.
+built-tests:
+	$(UNIT_TESTS) --no-run
 
 python: package
 	.venv/bin/python -m pytest --quiet front/python/tests
