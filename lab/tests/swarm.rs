@@ -41,10 +41,10 @@ fn slabs_survive_the_swarm() {
     });
 }
 
-/// Regression: with few dirty pages allowed on 90 frames and CPUs that take turns of three accesses,
-/// the flusher unmapped a file's page each time before the thread that had faulted on it used it.
-/// And: a queue of all frames at a disk that seeks takes longer than the two seconds that were
-/// allowed for an access.
+/// Regression: with few dirty pages allowed on 90 frames and CPUs that take turns of three
+/// accesses, the flusher unmapped a file's page each time before the thread that had faulted on it
+/// used it. And: a queue of all frames at a disk that seeks takes longer than the two seconds that
+/// were allowed for an access.
 #[test]
 fn seeds_that_failed_pass() {
     for seed in [1_000_555, 1_000_055] {
