@@ -116,6 +116,7 @@ impl Unmapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_units::Bytes;
 
     const MIB: i64 = 1 << 20;
     const TICK: Duration = Duration::from_millis(100);
