@@ -2,23 +2,22 @@
 //!
 //! ```text
 //! library loaded      learn: segments of the program and its libraries that are not written to
-//! "report" thread     Unmapping: memory is short, and code may have come back --> unmap, and
-//!                     that of libraries that were opened later: opened.rs
+//! "report" thread     Unmapping: memory is short, and code may have come back --> unmap
 //!                     unmapped code counts for one more second: code in use comes back
 //! mprotect, mmap, ... note_change: the program is about to change its code, and it stays mapped
 //! ```
 //! Programs use most of their code once: node has 42 MiB mapped after its start, and uses 5. The
-//! kernel would unmap the rest under pressure.
+//! kernel would unmap the rest under pressure. Libraries that are opened later stay mapped: they
+//! may be unloaded, and other memory mapped there, at any moment.
 //!
 //! Locking: pages are checked and unmapped while no fork is under way ([`forking`]), and changes
 //! of code wait for that. A program that changes its code by raw system calls while other threads
 //! run may lose a change made between the check and the unmapping, some microseconds.
 
 use crate::forking;
-use crate::opened::{self, Pass};
 use crate::signals::Blocked;
 use highwater_session::Code;
-use highwater_units::PAGE_SIZE;
+use highwater_units::{Bytes, PAGE_SIZE};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -44,30 +43,22 @@ pub(crate) fn learn() {
 /// The program is about to change mappings, or to write to pages that are not writable.
 pub(crate) fn note_change(address: usize, len: usize) {
     let is_code = || CODE.get().is_some_and(|code| code.contains(address, len));
-    let is_first = !IS_CHANGED.load(Relaxed) && is_code();
-    let pages = address / PAGE_SIZE..address.saturating_add(len).div_ceil(PAGE_SIZE);
-    if is_first || opened::has(pages.clone()) {
+    if !IS_CHANGED.load(Relaxed) && is_code() {
         // A handler of a signal may fork.
         let _blocked = Blocked::now();
         forking::begin();
-        if is_first {
-            IS_CHANGED.store(true, Relaxed);
-        }
-        opened::note_change(pages);
+        IS_CHANGED.store(true, Relaxed);
         forking::end();
     }
 }
 
-/// Unmaps the code.
-pub(crate) fn unmap() -> Pass {
-    let Some(code) = CODE.get() else { return Pass::default() };
-    let mut pass = opened::unmap(code);
+/// Unmaps the code; returns how many bytes that were.
+pub(crate) fn unmap() -> Bytes {
+    let Some(code) = CODE.get() else { return Bytes(0) };
     forking::begin();
-    if !IS_CHANGED.load(Relaxed) {
-        pass.unmapped.0 += code.unmap().0;
-    }
+    let unmapped = if IS_CHANGED.load(Relaxed) { Bytes(0) } else { code.unmap() };
     forking::end();
-    pass
+    unmapped
 }
 
 /// Decides when to unmap code.
@@ -78,8 +69,6 @@ pub(crate) struct Unmapping {
     /// Bytes that are counted nowhere else, before code was last unmapped, and after it.
     before: i64,
     after: i64,
-    /// Libraries were found that the next pass unmaps.
-    is_incomplete: bool,
 }
 
 impl Unmapping {
@@ -88,8 +77,7 @@ impl Unmapping {
     pub(crate) fn is_due(&mut self, passed: Duration, resident: i64, left: u64) -> bool {
         self.pause = self.pause.saturating_sub(passed);
         let is_short = left < MANY / PAGE_SIZE as u64;
-        let is_worth_it = self.is_incomplete || resident - self.after >= MANY.cast_signed();
-        self.pause.is_zero() && is_short && is_worth_it
+        self.pause.is_zero() && is_short && resident - self.after >= MANY.cast_signed()
     }
 
     /// Bytes that the last look, which found `resident` bytes, misses because they were unmapped.
@@ -105,18 +93,16 @@ impl Unmapping {
         (self.before - self.after).cast_unsigned()
     }
 
-    /// A pass was made while `resident` bytes were counted nowhere else.
-    pub(crate) fn note(&mut self, resident: i64, pass: Pass) {
-        let after = resident - pass.unmapped.0.cast_signed();
-        let is_incomplete = pass.remembered > 0;
-        *self = Unmapping { pause: PAUSE, before: resident, after, is_incomplete };
+    /// Of the `resident` bytes, `unmapped` are gone.
+    pub(crate) fn note(&mut self, resident: i64, unmapped: Bytes) {
+        let after = resident - unmapped.0.cast_signed();
+        *self = Unmapping { pause: PAUSE, before: resident, after };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_units::Bytes;
 
     const MIB: i64 = 1 << 20;
     const TICK: Duration = Duration::from_millis(100);
@@ -127,21 +113,15 @@ mod tests {
         assert!(!unmapping.is_due(TICK, 40 * MIB, 256), "memory is left");
         assert!(unmapping.is_due(TICK, 40 * MIB, 255));
         assert_eq!(unmapping.unmapped(), 0);
-        unmapping.note(40 * MIB, of(37 << 20));
+        unmapping.note(40 * MIB, Bytes(37 << 20));
         assert_eq!(unmapping.unmapped(), 37 << 20);
         assert_eq!([3, 40, 50].map(|now| unmapping.returning(now * MIB)), [37 << 20, 0, 0]);
         assert_eq!(unmapping.returning(MIB), 37 << 20, "other memory has gone, too");
         assert_eq!(ticks(&mut unmapping, 3 * MIB + MIB / 2), None, "little came back");
         assert_eq!(unmapping.returning(3 * MIB), 0, "after the pause");
         assert_eq!(ticks(&mut unmapping, 4 * MIB), Some(1));
-        unmapping.note(4 * MIB, of(1 << 20));
+        unmapping.note(4 * MIB, Bytes(1 << 20));
         assert_eq!(ticks(&mut unmapping, 40 * MIB), Some(10), "a second after the last time");
-        unmapping.note(4 * MIB, Pass { remembered: 1, ..of(0) });
-        assert_eq!(ticks(&mut unmapping, 0), Some(10), "libraries were remembered");
-    }
-
-    fn of(bytes: u64) -> Pass {
-        Pass { unmapped: Bytes(bytes), remembered: 0 }
     }
 
     /// The tick at which unmapping is due, if memory is short and this much stays resident.
@@ -156,8 +136,8 @@ mod tests {
         let own = note_change as *const () as usize;
         assert!(code.contains(own, 1));
         note_change(0, PAGE_SIZE);
-        assert!(unmap().unmapped > Bytes(0));
+        assert!(unmap() > Bytes(0));
         note_change(own, PAGE_SIZE);
-        assert_eq!(unmap().unmapped, Bytes(0));
+        assert_eq!(unmap(), Bytes(0));
     }
 }

@@ -25,8 +25,7 @@ static UNREGISTERED: AtomicU32 = AtomicU32::new(0);
 /// Threads that wait in [`begin`].
 static WAITING: AtomicU32 = AtomicU32::new(0);
 
-/// Begins a fork if none is under way.
-pub(crate) fn try_begin() -> bool {
+fn try_begin() -> bool {
     FORKING.compare_exchange(false, true, Acquire, Relaxed).is_ok()
 }
 

@@ -80,7 +80,6 @@ mod native;
 mod next;
 #[cfg(not(target_arch = "x86_64"))]
 mod no_gate;
-mod opened;
 mod others;
 mod paged_stack;
 mod pagemap;

@@ -2,8 +2,7 @@
 //! shares with other processes.
 //!
 //! ```text
-//! /proc/self/smaps -- 16 KiB at a time --> each_line --> Parser --> Seen
-//! /proc/self/maps ---/                              \--> each_writable
+//! /proc/self/smaps -- 16 KiB at a time --> Lines --> Parser --> Seen
 //! ```
 //! A process may have tens of thousands of mappings, with hundreds of bytes of text each. They are
 //! read in pieces into one buffer, and only sums by kind are kept.
@@ -13,7 +12,6 @@ use highwater_mm::stats::Counter;
 use highwater_units::Bytes;
 use std::fs::File;
 use std::io::{self, Read};
-use std::ops::Range;
 
 /// Bytes read at once; longer than any line.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -130,31 +128,12 @@ pub(crate) fn read(paged: &Paged) -> io::Result<Seen> {
     parse_with(File::open("/proc/self/smaps")?, paged, file_maps::contains_any)
 }
 
-/// Calls `act` with the addresses of each writable mapping of this process.
-///
-/// # Errors
-/// /proc does not show its mappings.
-pub(crate) fn each_writable(mut act: impl FnMut(Range<usize>)) -> io::Result<()> {
-    each_line(File::open("/proc/self/maps")?, |line| {
-        if let Some((start, end, access)) = extent(&mut words(line))
-            && access.get(1) == Some(&b'w')
-        {
-            act(start as usize..end as usize);
-        }
-    })
-}
-
 fn parse_with(
-    source: impl Read,
+    mut source: impl Read,
     paged: &Paged,
     is_mapped: fn(usize, usize) -> bool,
 ) -> io::Result<Seen> {
     let mut parser = Parser::new(paged, is_mapped);
-    each_line(source, |line| parser.line(line))?;
-    Ok(parser.seen())
-}
-
-fn each_line(mut source: impl Read, mut act: impl FnMut(&[u8])) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut filled = 0;
     loop {
@@ -164,26 +143,14 @@ fn each_line(mut source: impl Read, mut act: impl FnMut(&[u8])) -> io::Result<()
             0 => filled,
             _ => buffer[..filled].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1),
         };
-        buffer[..whole].split(|byte| *byte == b'\n').for_each(&mut act);
+        buffer[..whole].split(|byte| *byte == b'\n').for_each(|line| parser.line(line));
         buffer.copy_within(whole..filled, 0);
         filled -= whole;
         // The kernel writes no line as long as the buffer.
         if read == 0 || filled == buffer.len() {
-            return Ok(());
+            return Ok(parser.seen());
         }
     }
-}
-
-/// The words of `start-end perms offset device inode      path`.
-fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.splitn(6, |byte| *byte == b' ')
-}
-
-/// The addresses of a mapping, and its permissions: its first two words.
-fn extent<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Option<(u64, u64, &'a [u8])> {
-    let mut ends = words.next()?.split(|byte| *byte == b'-');
-    let [start, end] = [ends.next(), ends.next()].map(|word| word.and_then(hexadecimal));
-    Some((start?, end?, words.next()?))
 }
 
 struct Parser<'a> {
@@ -305,9 +272,12 @@ impl Parser<'_> {
         self.files_besides += rss.saturating_sub(anonymous);
     }
 
+    /// `start-end perms offset device inode      path`
     fn mapping(&mut self, line: &[u8]) {
-        let mut words = words(line);
-        let Some((start, end, access)) = extent(&mut words) else {
+        let mut words = line.splitn(6, |byte| *byte == b' ');
+        let mut extent = words.next().unwrap_or_default().split(|byte| *byte == b'-');
+        let ends = [extent.next(), extent.next()].map(|word| word.and_then(hexadecimal));
+        let ([Some(start), Some(end)], Some(access)) = (ends, words.next()) else {
             self.mapping = None;
             return;
         };

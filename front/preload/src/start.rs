@@ -212,7 +212,7 @@ fn begin(process: &'static Process) {
 pub(crate) fn publish(process: &'static Process) {
     set_running(Some(process));
     pins::carry_over(process);
-    STATE.store(RUNNING, Release);
+    finish(RUNNING);
     STARTS.set(false);
 }
 

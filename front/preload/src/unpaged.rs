@@ -242,13 +242,12 @@ impl Unpaged {
         };
         if lock(&self.code).is_due(passed, resident, share.left()) {
             // Without the lock: the unmapping may wait for a fork, and the balancer must not wait.
-            let pass = code::unmap();
-            let unmapped = pass.unmapped;
+            let unmapped = code::unmap();
             self.code_unmapped.fetch_add(unmapped.0, Relaxed);
             // Code that comes back counts as large files until a look, which is due then.
             let less = |files: u64| Some(files.saturating_sub(unmapped.0));
             let _ = self.files_besides.fetch_update(Relaxed, Relaxed, less);
-            lock(&self.code).note(resident, pass);
+            lock(&self.code).note(resident, unmapped);
         }
     }
 

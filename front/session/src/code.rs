@@ -1,11 +1,10 @@
 //! Code and constants: segments of executables and libraries that are not written to.
 //!
 //! ```text
-//! Code::own      __ehdr_start ------------------\
-//! Code::loaded   dl_iterate_phdr -- each_object -+-> Object: its segments -> Code
-//! Code::unmap -- Unmapper: /proc/self/pagemap
-//!                          a page of the file: MADV_DONTNEED
-//!                          a page of the process's own: stays as it is
+//! Code::own      __ehdr_start ----\
+//! Code::loaded   dl_iterate_phdr -+-> program headers -> Code: segments that are not written to
+//! Code::unmap    /proc/self/pagemap: a page of the file: MADV_DONTNEED
+//!                                    a page of the process's own: stays as it is
 //! ```
 //! Most of the code that a process runs while it starts it never runs again, but the pages stay
 //! mapped and count for it. The next access to an unmapped page maps it from the page cache again,
@@ -22,10 +21,9 @@ use highwater_units::{Bytes, PAGE_SIZE};
 use libc::{c_int, c_void, dl_phdr_info, size_t};
 use rustix::mm::{Advice, madvise};
 use std::fs::File;
-use std::io;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use std::ptr::with_exposed_provenance_mut;
 use std::slice;
 
 unsafe extern "C" {
@@ -41,12 +39,6 @@ const PAGES_MIN: usize = 16;
 
 /// Pages that are looked up at once.
 const PAGES_MAX: usize = 512;
-
-/// Tags and a flag of a dynamic section.
-const DT_NULL: u64 = 0;
-const DT_TEXTREL: u64 = 22;
-const DT_FLAGS: u64 = 30;
-const DF_TEXTREL: u64 = 4;
 
 /// Bits of a word of the pagemap.
 const OF_FILE: u64 = 1 << 61;
@@ -72,8 +64,7 @@ impl Code {
         };
         let first = headers.iter().find(|it| it.p_type == libc::PT_LOAD && it.p_offset == 0);
         if let Some(first) = first {
-            let base = header.expose_provenance() - first.p_vaddr as usize;
-            code.add(&Object { headers, base });
+            code.add(headers, header.expose_provenance() - first.p_vaddr as usize);
         }
         code
     }
@@ -82,10 +73,8 @@ impl Code {
     /// unloaded: call this before the program can load others. Allocates nothing.
     pub fn loaded() -> Code {
         let mut code = Code::NONE;
-        each_object(&mut |object| {
-            code.add(object);
-            ControlFlow::Continue(())
-        });
+        // SAFETY: the callback gets this code, which lives for the call.
+        unsafe { libc::dl_iterate_phdr(Some(add_object), (&raw mut code).cast()) };
         code
     }
 
@@ -99,18 +88,26 @@ impl Code {
     /// because a debugger has written to it, stays; all pages stay if the system does not show
     /// which ones these are. No thread may change these mappings meanwhile.
     pub fn unmap(&self) -> Bytes {
-        let Ok(unmapper) = Unmapper::open() else { return Bytes(0) };
-        Bytes(self.segments().map(|pages| unmapper.unmap(pages.clone()).0).sum())
+        let Ok(pagemap) = File::open("/proc/self/pagemap") else { return Bytes(0) };
+        let chunks = self.segments().flat_map(|pages| {
+            let end = pages.end;
+            pages.clone().step_by(PAGES_MAX).map(move |first| first..end.min(first + PAGES_MAX))
+        });
+        Bytes::of_pages(chunks.map(|pages| unmap_pages(&pagemap, pages)).sum::<usize>() as u64)
     }
 
     fn segments(&self) -> impl Iterator<Item = &Range<usize>> {
         self.segments[..self.len].iter()
     }
 
-    /// Adds the segments of an object.
-    fn add(&mut self, object: &Object<'_>) {
-        for pages in object.segments().filter(|pages| pages.len() >= PAGES_MIN) {
-            if self.len < SEGMENTS_MAX {
+    /// Adds the segments of an object that is loaded at `base`.
+    fn add(&mut self, headers: &[libc::Elf64_Phdr], base: usize) {
+        let is_constant =
+            |it: &&libc::Elf64_Phdr| it.p_type == libc::PT_LOAD && it.p_flags & libc::PF_W == 0;
+        for header in headers.iter().filter(is_constant) {
+            let first = base + header.p_vaddr as usize;
+            let pages = first.div_ceil(PAGE_SIZE)..(first + header.p_memsz as usize) / PAGE_SIZE;
+            if pages.len() >= PAGES_MIN && self.len < SEGMENTS_MAX {
                 self.segments[self.len] = pages;
                 self.len += 1;
             }
@@ -118,93 +115,19 @@ impl Code {
     }
 }
 
-/// An executable or library in memory.
-pub struct Object<'a> {
-    headers: &'a [libc::Elf64_Phdr],
-    base: usize,
-}
-
-impl Object<'_> {
-    /// Its segments that are not written to: the numbers of their whole pages.
-    pub fn segments(&self) -> impl Iterator<Item = Range<usize>> {
-        let constant = |it: &&libc::Elf64_Phdr| it.p_type == libc::PT_LOAD && !is_written(it);
-        self.headers.iter().filter(constant).map(|header| {
-            let first = self.base + header.p_vaddr as usize;
-            first.div_ceil(PAGE_SIZE)..(first + header.p_memsz as usize) / PAGE_SIZE
-        })
-    }
-
-    /// Whether the loader writes to these segments while it opens the object (DT_TEXTREL). Only
-    /// for objects whose dynamic section is mapped: those of [`each_object`].
-    pub fn has_relocated_code(&self) -> bool {
-        let dynamic = self.headers.iter().find(|it| it.p_type == libc::PT_DYNAMIC);
-        let entries = dynamic.map_or(&[][..], |header| {
-            let len = header.p_memsz as usize / size_of::<[u64; 2]>();
-            let at = with_exposed_provenance::<[u64; 2]>(self.base + header.p_vaddr as usize);
-            // SAFETY: the section that the header describes; only the loader writes to it, before
-            // it lists the object.
-            unsafe { slice::from_raw_parts(at, len) }
-        });
-        let used = entries.iter().take_while(|[tag, _]| *tag != DT_NULL);
-        used.clone().any(|[tag, value]| match *tag {
-            DT_TEXTREL => true,
-            DT_FLAGS => value & DF_TEXTREL != 0,
-            _ => false,
-        })
-    }
-}
-
-fn is_written(header: &libc::Elf64_Phdr) -> bool {
-    header.p_flags & libc::PF_W != 0
-}
-
-/// What [`each_object`] calls.
-type Visit<'a> = &'a mut dyn FnMut(&Object<'_>) -> ControlFlow<()>;
-
-/// Calls `visit` for the program and its libraries until it breaks off. The dynamic loader's lock
-/// is held meanwhile: it unmaps no object that it lists.
-pub fn each_object(mut visit: Visit<'_>) {
-    // SAFETY: the callback gets this visitor, which lives for the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit_object), (&raw mut visit).cast()) };
-}
-
-/// Visits an object; returns whether to break off.
+/// Adds an object's segments.
 ///
 /// # Safety
-/// `object` describes a loaded object, and `visit` points to a [`Visit`].
-unsafe extern "C" fn visit_object(
-    object: *mut dl_phdr_info,
-    _: size_t,
-    visit: *mut c_void,
-) -> c_int {
-    // SAFETY: the loader's description of an object with so many headers there, and the visitor of
-    // `each_object`, all for this call.
-    let (object, visit) = unsafe { (&*object, &mut *visit.cast::<Visit<'_>>()) };
-    // SAFETY: as above.
-    let headers = unsafe { slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) };
-    c_int::from(visit(&Object { headers, base: object.dlpi_addr as usize }).is_break())
-}
-
-/// Unmaps pages of files.
-pub struct Unmapper {
-    pagemap: File,
-}
-
-impl Unmapper {
-    /// # Errors
-    /// The system does not show which pages are a file's.
-    pub fn open() -> io::Result<Unmapper> {
-        Ok(Unmapper { pagemap: File::open("/proc/self/pagemap")? })
+/// `object` describes a loaded object, and `code` points to a [`Code`].
+unsafe extern "C" fn add_object(object: *mut dl_phdr_info, _: size_t, code: *mut c_void) -> c_int {
+    // SAFETY: the loader's description of an object with so many headers there, and the code of
+    // `loaded`, all for this call.
+    unsafe {
+        let (object, code) = (&*object, &mut *code.cast::<Code>());
+        let headers = slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into());
+        code.add(headers, object.dlpi_addr as usize);
     }
-
-    /// Unmaps those of the pages that are a file's; returns how many bytes that were. No thread may
-    /// change these mappings meanwhile.
-    pub fn unmap(&self, pages: Range<usize>) -> Bytes {
-        let end = pages.end;
-        let chunks = pages.step_by(PAGES_MAX).map(|first| first..end.min(first + PAGES_MAX));
-        let unmapped = chunks.map(|pages| unmap_pages(&self.pagemap, pages)).sum::<usize>();
-        Bytes::of_pages(unmapped as u64)
-    }
+    0
 }
 
 /// Unmaps those of at most [`PAGES_MAX`] pages that are pages of the file; returns their number.
@@ -265,7 +188,7 @@ mod tests {
         assert!(Code::own().unmap() >= Bytes::of_pages(1));
         assert_eq!([first, second].map(is_mapped), [false, true]);
         // SAFETY: a byte of a constant.
-        let changed = unsafe { with_exposed_provenance::<u8>(second).read_volatile() };
+        let changed = unsafe { std::ptr::with_exposed_provenance::<u8>(second).read_volatile() };
         assert_eq!((read()[0], changed), (7, 9));
     }
 

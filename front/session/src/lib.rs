@@ -43,7 +43,7 @@ pub use budget::{Activity, BUDGET_FILE, Budget, Compacted, FLOOR, MARGIN, Member
 pub use choices::{
     FaultThreads, LargePages, Malloc, MapFiles, Mapping, SystemCalls, come_as_signals,
 };
-pub use code::{Code, Unmapper, each_object};
+pub use code::Code;
 pub use host::{
     CgroupVersion, HostMemory, MemoryLimit, default_memory, host_memory, may_name_executable,
     oom_kills,

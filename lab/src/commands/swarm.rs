@@ -13,7 +13,7 @@ use std::io::Write;
 use std::panic;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,8 +38,8 @@ pub(crate) struct Swarm {
 /// Time between two lines of sums while runs go on.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
-/// Exit status of a program that SIGINT ended, as shells have it.
-const INTERRUPTED: u8 = 130;
+/// Added to a signal: the exit status that shells have for a program that it ended.
+const SIGNALLED: u8 = 128;
 
 /// State shared by the threads of a swarm.
 struct Shared {
@@ -48,13 +48,19 @@ struct Shared {
     /// What is printed of runs that succeed.
     verbosity: Verbosity,
     failed: AtomicBool,
-    /// SIGINT or SIGTERM arrived: no new run starts.
-    interrupted: Arc<AtomicBool>,
+    signals: Signals,
     began: Instant,
     runs: AtomicU64,
     operations: AtomicU64,
     objects: AtomicU64,
     events: AtomicU64,
+}
+
+/// Whether SIGINT or SIGTERM arrived, and which: no new run starts.
+#[derive(Default)]
+struct Signals {
+    has_arrived: Arc<AtomicBool>,
+    last: Arc<AtomicUsize>,
 }
 
 /// Limits after which no new run starts.
@@ -79,7 +85,7 @@ impl Swarm {
     pub(crate) fn execute(&self) -> ExitCode {
         let shared = Shared::new(self);
         name_seeds_of_panics();
-        end_early_at_signals(&shared.interrupted);
+        shared.signals.register();
         let threads = thread::available_parallelism().map_or(1, usize::from);
         thread::scope(|scope| {
             let (working, all_ended) = mpsc::channel::<()>();
@@ -92,7 +98,9 @@ impl Swarm {
             });
             drop(working);
             while all_ended.recv_timeout(REPORT_EVERY) == Err(RecvTimeoutError::Timeout) {
-                say(format_args!("{} so far", shared.sums()));
+                if !shared.failed.load(Relaxed) {
+                    say(format_args!("{} so far", shared.sums()));
+                }
             }
         });
         shared.print_sums()
@@ -114,7 +122,7 @@ impl Shared {
             limits,
             verbosity: if only { Verbosity::Run } else { Verbosity::Sums },
             failed: AtomicBool::new(false),
-            interrupted: Arc::default(),
+            signals: Signals::default(),
             began,
             runs: AtomicU64::new(0),
             operations: AtomicU64::new(0),
@@ -140,7 +148,7 @@ impl Shared {
         let below_end = |seed| (seed < end).then(|| seed + 1);
         let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let enough = self.operations.load(Relaxed) >= operations;
-        if late || enough || self.failed.load(Relaxed) || self.interrupted.load(Relaxed) {
+        if late || enough || self.failed.load(Relaxed) || self.signals.have_arrived() {
             return None;
         }
         self.next.fetch_update(Relaxed, Relaxed, below_end).ok()
@@ -183,7 +191,10 @@ impl Shared {
             return ExitCode::FAILURE;
         }
         let printed = print(format_args!("{}\n", self.sums()));
-        if self.interrupted.load(Relaxed) { ExitCode::from(INTERRUPTED) } else { printed }
+        match self.signals.last.load(Relaxed) {
+            0 => printed,
+            signal => ExitCode::from(SIGNALLED + signal as u8),
+        }
     }
 }
 
@@ -204,13 +215,22 @@ fn name_seeds_of_panics() {
     }));
 }
 
-/// At the first SIGINT or SIGTERM no new run starts and the sums are printed; the second one ends
-/// the program at once.
-fn end_early_at_signals(interrupted: &Arc<AtomicBool>) {
-    for signal in [SIGINT, SIGTERM] {
-        let (second, first) = (Arc::clone(interrupted), Arc::clone(interrupted));
-        let registered = flag::register_conditional_default(signal, second)
-            .and_then(|_| flag::register(signal, first));
-        registered.expect("both signals may be handled");
+impl Signals {
+    /// At the first SIGINT or SIGTERM no new run starts and the sums are printed; the second one
+    /// ends the program at once.
+    fn register(&self) {
+        for signal in [SIGINT, SIGTERM] {
+            let [second, first] = [&self.has_arrived; 2].map(Arc::clone);
+            let registered = flag::register_conditional_default(signal, second)
+                .and_then(|_| flag::register(signal, first))
+                .and_then(|_| {
+                    flag::register_usize(signal, Arc::clone(&self.last), signal as usize)
+                });
+            registered.expect("both signals may be handled");
+        }
+    }
+
+    fn have_arrived(&self) -> bool {
+        self.has_arrived.load(Relaxed)
     }
 }

@@ -33,6 +33,9 @@ const BATCH: usize = 32;
 /// Pages of a file that a pass writes before it goes on to the next file.
 const PASS_PAGES: usize = 1024;
 
+/// A pass that writes fewer pages is followed by a pause.
+const SMALL_PASS: usize = 32;
+
 /// Longest wait of a writer for one more page to be written (the kernel's MAX_PAUSE).
 const PAUSE_MAX: Nanos = Nanos(200_000_000);
 
@@ -138,12 +141,12 @@ fn run<P: Platform>(m: &Machine<P>, stopped: &P::Atomic<u8>) {
             Flush::WriteSome => {
                 let pass = |(space, round)| flush_some(m, space, round, PASS_PAGES);
                 let written: usize = m.spaces().zip(&mut rounds).map(pass).sum();
-                small_passes = if written < BATCH { small_passes + 1 } else { 0 };
+                small_passes = if written < SMALL_PASS { small_passes + 1 } else { 0 };
                 match written {
                     0 => m.flusher.wait.wait(ticket, Some(RETRY_DELAY)),
                     // These few pages may be about to be used again: a thread that faults on one
                     // must reach it before it is unmapped for the next write.
-                    1..BATCH => m.platform.relax(small_passes),
+                    1..SMALL_PASS => m.platform.relax(small_passes),
                     _ => {}
                 }
             }

@@ -322,27 +322,6 @@ fn code_and_constants_are_unmapped_while_memory_is_short() {
     }
 }
 
-/// Libraries that are opened later, too; and what the loader relocates, and what the program
-/// patches, stays. Before, they stayed mapped: of the program itself, 2 MiB a second are unmapped.
-#[test]
-fn libraries_that_are_opened_later_are_unmapped_while_memory_is_short() {
-    let place = Place::new();
-    let compile = |output| place.compile("opened_library", output, &["-shared", "-fPIC"]);
-    let libraries = ["one.so", "two.so", "three.so"].map(compile);
-    let program = [place.compile("opened", "opened", &["-ldl"])];
-    for faults in ["auto", "handlers"] {
-        let mut command = highwater();
-        command.args(["run", "--quiet", "--memory", "40M", "--swap", &disk(&place)]);
-        command.args(["--faults", faults]).arg("--report").arg(place.path("report.json"));
-        let output = command.arg("--").args(&program).arg("8").args(&libraries).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let report = Report::read(&place.path("report.json"));
-        report.expect_swapping();
-        let unmapped = report.number("/vmstat/code_unmapped_bytes");
-        assert!(unmapped >= 32 * MIB, "{faults}: {unmapped} bytes");
-    }
-}
-
 /// The first write to a guarded page (write-protected after a fork, to count its copy) is a store,
 /// a system call, or a change of mappings, in three generations at once.
 #[test]

@@ -17,8 +17,9 @@
 //! far as the system permits. A debugger of the program does not stop them (CLONE_UNTRACED), so it
 //! can read pages that are swapped out.
 //!
-//! The C library skips the locks of its malloc and stdio while the program has one thread. So code
-//! that runs in the helper must use neither, and must start threads by [`spawn`] only.
+//! The C library skips the locks of its malloc and stdio while the program has one thread, and then
+//! wakes no thread that waits for the dynamic loader's. So code that runs in the helper must use
+//! none of these, dl_iterate_phdr included, and must start threads by [`spawn`] only.
 
 mod clone;
 mod descriptors;
