@@ -33,10 +33,29 @@ class Terminal:
         os.write(self.fd, text.encode())
 
 
+def is_stopped():
+    return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "T"
+
+
+# A signal that comes just before Python reads is handled only after it has read.
+def is_reading():
+    call = open(f"/proc/{pid}/syscall").read().split()
+    return len(call) > 1 and call[1] == "0x0"
+
+
+def wait_until(condition):
+    while not condition():
+        if time.monotonic() > DEADLINE:
+            sys.exit(f"never: {condition.__name__}")
+        time.sleep(0.001)
+
+
 terminal = Terminal(["bash", "--norc", "--noprofile", "-i"])
 terminal.expect("prompt> ")
 terminal.type(shlex.join(sys.argv[1:]) + "\n")
-terminal.expect("ready")
+terminal.expect("ready ")
+pid = int(terminal.expect("\n"))
+wait_until(is_reading)
 terminal.type("\x03")
 terminal.expect("INT 1")
 terminal.type("a line\n")
@@ -44,9 +63,13 @@ terminal.expect("read a line")
 terminal.type("\x1a")
 terminal.expect("Stopped")
 terminal.expect("prompt> ")
+# The shell waits for the first process of the job only. Until this one runs and is stopped, too, it
+# would read what is typed, as on any terminal.
+wait_until(is_stopped)
 terminal.type("fg\n")
 terminal.type("another\n")
 terminal.expect("read another")
+wait_until(is_reading)
 terminal.type("\x03")
 terminal.expect("INT 2")
 terminal.type("end\n")
