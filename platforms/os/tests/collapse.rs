@@ -288,6 +288,7 @@ fn resident(manager: &Manager<Os>, space: SpaceId, pages: impl Iterator<Item = u
 
 #[test]
 fn hot_pages_of_cold_blocks_stay_single() {
+    stay();
     const BLOCKS: u64 = 3;
     let mut manager = manager(ASKED, &Arc::default());
     let space = touched(&manager, BLOCKS, |_| true);
